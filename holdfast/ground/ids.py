@@ -36,6 +36,7 @@ KINDS = {
     "res": "result",
     "eras": "erasure",
     "cons": "consolidation",
+    "drm": "dream",
 }
 """The kind of object behind each prefix, in words for a message."""
 

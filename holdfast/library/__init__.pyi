@@ -7,6 +7,7 @@ from holdfast.library.activity import list_samples as list_samples
 from holdfast.library.bridges import Saved as Saved
 from holdfast.library.bridges import save_run as save_run
 from holdfast.library.consolidations import Consolidations as Consolidations
+from holdfast.library.consolidations import serve_policies as serve_policies
 from holdfast.library.erasure.erasures import Erasures as Erasures
 from holdfast.library.erasure.erasures import Subjects as Subjects
 from holdfast.library.erasure.forget import finish_at_open as finish_at_open

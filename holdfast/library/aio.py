@@ -1940,10 +1940,10 @@ class AsyncConsolidations:
         """Start a job that proposes changes to one memory, and return it at once.
 
         The memory is the collection of *user*, the store of the id *store*, or the durable entries
-        of *agent*, which rules alone consolidate. The job changes nothing itself. *model* is
-        `provider:model`, one of pydantic-ai's models, or a function, as an extractor; without it
-        rules alone propose. *instructions* are for it. Accepting changes the store, or with *into*
-        "new_store" makes a new one, and leaves it as it is.
+        of *agent*. The job changes nothing itself. *model* is `provider:model`, one of
+        pydantic-ai's models, or a function, as an extractor; without it rules alone propose.
+        *instructions* are for it. Accepting changes the store, or with *into* "new_store" makes a
+        new one, and leaves it as it is.
         """
         return await self._cross(
             self._of.create,
@@ -1976,7 +1976,7 @@ class AsyncConsolidations:
         """Go on with a partial, failed or interrupted job, with its budget again.
 
         A *model* that was given as an object is given again in another process. Raise Conflict for
-        a job that runs or is done, or has a closed proposal.
+        a job that runs or is done, has a closed proposal, or is a dream that has ended.
         """
         return await self._cross(self._of.resume, id, budget=budget, model=model)
 

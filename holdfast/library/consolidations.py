@@ -46,10 +46,11 @@ from holdfast.memories.longterm.consolidation.jobs import (
     ConsolidationWork,
     JobMemory,
     JobRow,
+    NewJob,
     ProposedRow,
     calls_of,
-    job_event,
     job_of,
+    put_job,
     replayed,
     statements,
 )
@@ -60,7 +61,6 @@ from holdfast.memories.longterm.consolidation.records import (
     Consolidation,
     ConsolidationOutput,
     ConsolidationPolicy,
-    JobProgress,
     JobRequest,
     JobStatus,
     JobUsage,
@@ -75,6 +75,7 @@ from holdfast.memories.longterm.context import Extractor, Shared
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import meant
 from holdfast.memories.stores.consolidation.decisions import StoreMemory
+from holdfast.memories.stores.consolidation.dreams import dreaming
 from holdfast.memories.stores.rows import StoresContext, demand_store, refuse_narrowed
 
 _log = logging.getLogger(__name__)
@@ -88,9 +89,6 @@ _LIST: Final = "consolidations"
 _HIGHEST: Final = "~"
 _PAUSES: Final = 0.02, 1.0
 """Seconds between checks for the end of a job, which another process may do: at first, at most."""
-
-
-_NO_MODEL: Final = "is not for the entries of an agent, which rules alone consolidate"
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -121,7 +119,7 @@ class Consolidations:
     """Jobs that propose changes to memories, decisions on them, and policies."""
 
     def __init__(self, context: StoresContext, shared: Shared) -> None:
-        self._context, self._shared = context, shared
+        self.context, self.shared = context, shared
         self._extractors: dict[str, Extractor] = {}
 
     def create(
@@ -140,43 +138,31 @@ class Consolidations:
         """Start a job that proposes changes to one memory, and return it at once.
 
         The memory is the collection of *user*, the store of the id *store*, or the durable entries
-        of *agent*, which rules alone consolidate. The job changes nothing itself. *model* is
-        `provider:model`, one of pydantic-ai's models, or a function, as an extractor; without it
-        rules alone propose. *instructions* are for it. Accepting changes the store, or with *into*
-        "new_store" makes a new one, and leaves it as it is.
+        of *agent*. The job changes nothing itself. *model* is `provider:model`, one of
+        pydantic-ai's models, or a function, as an extractor; without it rules alone propose.
+        *instructions* are for it. Accepting changes the store, or with *into* "new_store" makes a
+        new one, and leaves it as it is.
         """
-        refuse_narrowed(self._context, "write")
+        refuse_narrowed(self.context, "write")
         check_text("instructions", instructions, least=0, most=MOST_INSTRUCTIONS)
         limits = (budget or Budget()).checked()
         outputs = get_args(ConsolidationOutput)
         check_one_of("into", into, outputs, f"must be one of {outputs}")
         if into != "proposal" and store is None:
             raise InvalidInput("into", "is for a store", given=into)
-        if agent is not None and model is not None:
-            raise InvalidInput("model", _NO_MODEL)
         owner = self._owner(_given(user, store, agent), namespace, workspace_id)
-        memory = _memory(self._context, self._shared, owner)
+        memory = _memory(self.context, self.shared, owner)
         name, extractor = self._extractor(model)
-        context = self._context
-        id = context.ids.new("cons", context.now())
+        id = self.context.ids.new("cons", self.context.now())
         request = JobRequest(model=name, instructions=instructions, into=into)
+        job = NewJob(id=id, owner=owner.columns, request=request, limits=limits)
 
         def work(tx: Transaction) -> None:
             made = None
             if isinstance(memory, CollectionMemory):
                 made = CollectionTransaction(memory.context, tx)
-            tx.run(
-                statements(memory.engine).put_job,
-                id=id,
-                **owner.columns,
-                request=encoded(request),
-                base=0 if made is None else made.there.version,
-                budget=encoded(limits),
-                usage=encoded(JobUsage()),
-                progress=encoded(JobProgress()),
-                now=memory.now(),
-            )
-            tx.note(job_event(memory, "started", id))
+            base = 0 if made is None else made.there.version
+            put_job(tx, memory, replace(job, base=base))
             if made is not None:
                 made.close()
 
@@ -207,13 +193,13 @@ class Consolidations:
 
         They are without their changes.
         """
-        refuse_narrowed(self._context, "read")
+        refuse_narrowed(self.context, "read")
         rows = check_limit(limit, most=MOST_LISTED, default=CONSOLIDATIONS_LISTED)
         if status is not None:
             kinds = get_args(JobStatus)
             check_one_of("status", status, kinds, f"must be one of {kinds}")
         kind, owner = _given(user, store, agent) or ("", "")
-        stamp = digest(self._context.workspace, kind, owner, status or "")
+        stamp = digest(self.context.workspace, kind, owner, status or "")
         before = _HIGHEST
         if page is not None:
             match read_cursor(_LIST, stamp, page)[0]:
@@ -263,11 +249,13 @@ class Consolidations:
         """Go on with a partial, failed or interrupted job, with its budget again.
 
         A *model* that was given as an object is given again in another process. Raise Conflict for
-        a job that runs or is done, or has a closed proposal.
+        a job that runs or is done, has a closed proposal, or is a dream that has ended.
         """
         memory, row = self._found(id, "write")
         if row.proposal != "open":
             raise Conflict(f"The proposal of {id} is {row.proposal}.", next="Create another job.")
+        if row.dream is not None and row.status in ENDED:
+            raise Conflict("A dream that has ended is not resumed.", next="Start another dream.")
         limits = (budget or row.limits).checked()
         given = model if model is not None else self._extractors.get(id, row.task.model)
         name, extractor = self._extractor(given)
@@ -298,7 +286,7 @@ class Consolidations:
         """
         if isinstance(only, str):
             raise InvalidInput("only", "must be a list of ids", given=only)
-        acting = self._context
+        acting = self.context
         if actor is not None:
             acting = replace(acting, actor=checked_actor(actor))
         memory, row = self._found(id, "write", acting)
@@ -359,11 +347,9 @@ class Consolidations:
         writes since the last. Changes of the operations in *auto* are then accepted without a
         person; with none a person decides on all. It replaces an earlier policy of the memory.
         """
-        refuse_narrowed(self._context, "write")
+        refuse_narrowed(self.context, "write")
         check_text("instructions", instructions, least=0, most=MOST_INSTRUCTIONS)
         owner = self._owner(_given(user, store, agent), namespace, workspace_id)
-        if owner.kind == "agent" and model is not None:
-            raise InvalidInput("model", _NO_MODEL)
         task = PolicyRequest(
             auto=cast("tuple[ChangeOp, ...]", auto if isinstance(auto, str) else tuple(auto)),
             every_hours=every_hours,
@@ -372,12 +358,12 @@ class Consolidations:
             budget=budget or Budget(),
             instructions=instructions,
         )
-        now = self._context.now()
+        now = self.context.now()
         return _policy(put_policy(self._engine(), owner.columns, checked_policy(task), now=now))
 
     def policies(self) -> "list[ConsolidationPolicy]":
         """Return the policies of the workspace, by kind and name."""
-        refuse_narrowed(self._context, "read")
+        refuse_narrowed(self.context, "read")
         return [_policy(row) for row in list_policies(self._engine())]
 
     def drop_policy(
@@ -390,13 +376,13 @@ class Consolidations:
         workspace_id: str | None = None,
     ) -> bool:
         """Delete the policy of one memory; return whether there was one."""
-        refuse_narrowed(self._context, "write")
+        refuse_narrowed(self.context, "write")
         owner = self._owner(_given(user, store, agent), namespace, workspace_id)
         return drop_policy(self._engine(), owner.columns)
 
     def _engine(self) -> Engine:
-        scope = Scope(workspace=self._context.workspace, agent="*", user="*")
-        return self._context.engine.scoped(scope)
+        scope = Scope(workspace=self.context.workspace, agent="*", user="*")
+        return self.context.engine.scoped(scope)
 
     def _owner(
         self, given: tuple[OwnerKind, str] | None, namespace: str, workspace_id: str | None
@@ -405,13 +391,13 @@ class Consolidations:
             raise InvalidInput("user", "or store or agent must be given")
         kind, name = given
         if kind == "store":
-            demand_store(self._context, self._context.engine, name)
+            demand_store(self.context, self.context.engine, name)
             return _Owner("store", name)
         if kind == "agent":
             checked_agent(name)
             return _Owner("agent", name)
         spec = LongTermSpec(user_id=name, namespace=namespace, workspace_id=workspace_id)
-        context = collection_context(self._context, self._shared, spec)
+        context = collection_context(self.context, self.shared, spec)
         scope = _Scope(namespace=context.namespace, workspace_id=context.workspace_id)
         return _Owner("user", context.user, scope)
 
@@ -419,11 +405,11 @@ class Consolidations:
         self, id: str, needed: Literal["read", "write"], acting: StoresContext | None = None
     ) -> tuple[JobMemory, JobRow]:
         """Return the job *id* and its memory."""
-        refuse_narrowed(self._context, needed)
+        refuse_narrowed(self.context, needed)
         check_text("id", id, least=1, most=_MOST_ID)
         engine = self._engine()
         row = job_of(engine, statements(engine), id)
-        return _memory(acting or self._context, self._shared, _Owner.of(row)), row
+        return _memory(acting or self.context, self.shared, _Owner.of(row)), row
 
     def _wake(self, memory: JobMemory, id: str) -> None:
         """Schedule the job *id* on the background thread, if this process can do it."""
@@ -433,14 +419,17 @@ class Consolidations:
             _, extractor = self._extractor(row.task.model)
             if extractor is None:
                 return
-        task = ConsolidationWork(memory, id, extractor)
-        self._shared.worker.wake(("consolidate", self._context.workspace, id), task)
+        finish = None
+        if row.dream is not None and isinstance(memory, StoreMemory):
+            memory, finish = dreaming(memory, row)
+        task = ConsolidationWork(memory, id, extractor, finish)
+        self.shared.worker.wake(("consolidate", self.context.workspace, id), task)
 
     def _extractor(self, model: Any) -> tuple[str | None, Extractor | None]:
         """Return the name of *model* and the function that asks it; None for rules alone."""
         if model is None or model == _FUNCTION:
             return model, None
-        wish = model_wish(self._shared, model)
+        wish = model_wish(self.shared, model)
         return wish.name, wish.extractor
 
 

@@ -100,6 +100,15 @@ def resume_work(hf: Holdfast, now: datetime) -> int:
     return sum(_resumed(hf, each, everywhere) for each in found)
 
 
+def tend_work(hf: Holdfast, clock: Clock) -> None:
+    """Resume unfinished work, and serve policies of consolidation that are due.
+
+    Raises Unavailable.
+    """
+    resume_work(hf, clock.now())
+    library.serve_policies(hf.engine, hf.longterm_shared, clock)
+
+
 def resume_erasures(hf: Holdfast, clock: Clock, *, grace: int = 0) -> int:
     """Finish erasures that a crash, a reader or a vector provider left pending.
 

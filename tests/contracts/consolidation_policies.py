@@ -30,7 +30,7 @@ class ConsolidationPolicyContract(GivenAUser):
         made = hf.consolidations.policy("ada", min_new=1_000)
         hf.consolidations.policy(store=store, auto=(), min_new=1_000)
         hf.consolidations.policy(agent="agent_7", auto=["merge", "expire"], min_new=1_000)
-        again = hf.consolidations.policy("ada", every_hours=2, model="openai:x", min_new=1_000)
+        again = hf.consolidations.policy("ada", every_hours=2, min_new=1_000)
 
         assert (made.user, made.auto, made.every_hours, made.namespace) == (
             "ada",
@@ -44,13 +44,18 @@ class ConsolidationPolicyContract(GivenAUser):
             (None, store, None),
             (None, None, "ada"),
         ]
-        assert (found[2].every_hours, found[2].model) == (2, "openai:x")
+        assert found[2].every_hours == 2
         assert again.created_at == made.created_at
         assert elsewhere.consolidations.policies() == []
         assert hf.consolidations.drop_policy("ada")
         assert not hf.consolidations.drop_policy("ada")
         hf.memory_stores.delete(store)
         assert [each.agent for each in hf.consolidations.policies()] == ["agent_7"]
+
+    @pytest.mark.embedded("a server has models that requests may name")
+    def test_a_policy_names_a_model(self, hf: Holdfast) -> None:
+        made = hf.consolidations.policy(agent="agent_7", model="openai:x", min_new=1_000)
+        assert (made.model, hf.consolidations.policies()) == ("openai:x", [made])
 
     def test_what_it_lets_accept_is_accepted_and_the_rest_waits_for_a_person(
         self, hf: Holdfast, embedded: Holdfast, ltm: LongTermMemory, clock: FrozenClock
@@ -126,7 +131,7 @@ class ConsolidationPolicyContract(GivenAUser):
         with bad("min_new"):
             hf.consolidations.policy("ada", min_new=-1)
         with bad("model"):
-            hf.consolidations.policy(agent="agent_7", model="openai:x")
+            hf.consolidations.policy(agent="agent_7", model="x")
         with bad("user"):
             hf.consolidations.policy()
         with pytest.raises(NotFound):

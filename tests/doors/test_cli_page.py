@@ -12,7 +12,7 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
     " [--networks MODULE:NAME]… [--runs MODULE:NAME]… [--allow-model NAME]… [--extractor NAME]"
-    " [--no-access-log]"
+    " [--dream-model NAME] [--no-access-log]"
     " [--public-url URL] [--allow-origin ORIGIN]… [--no-mcp] [--no-console]"
     " [--chat-model NAME]… [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
@@ -158,6 +158,7 @@ VARIABLES = {
     "public_url": "HOLDFAST_PUBLIC_URL",
     "chat_model": "HOLDFAST_CHAT_MODEL",
     "extractor": "HOLDFAST_LTM_EXTRACTOR",
+    "dream_model": "HOLDFAST_DREAM_MODEL",
 }
 
 

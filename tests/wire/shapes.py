@@ -191,6 +191,56 @@ class Environment(Struct, frozen=True):
     archived_at: Instant | None
 
 
+class StoreRef(Shape, frozen=True, tag_field="type", tag="memory_store"):
+    memory_store_id: StoreId
+
+
+class SessionRefs(Shape, frozen=True, tag_field="type", tag="sessions"):
+    session_ids: Annotated[list[SessionId], Meta(min_length=1, max_length=100)]
+
+
+class CreateNew(Shape, frozen=True, tag_field="type", tag="create_new"):
+    pass
+
+
+class UpdateExisting(Shape, frozen=True, tag_field="type", tag="update_existing"):
+    memory_store_id: StoreId
+
+
+class DreamModel(Shape, frozen=True):
+    id: str
+    speed: Literal["standard"]
+
+
+class DreamUsage(Shape, frozen=True):
+    input_tokens: Size
+    output_tokens: Size
+    cache_read_input_tokens: Literal[0]
+    cache_creation_input_tokens: Literal[0]
+
+
+class DreamError(Shape, frozen=True):
+    type: str
+    message: str
+
+
+class Dream(Shape, frozen=True):
+    type: Literal["dream"]
+    id: Annotated[str, Meta(pattern=f"^drm_{ID}")]
+    status: Literal["pending", "running", "completed", "failed", "canceled"]
+    inputs: Annotated[list[StoreRef | SessionRefs], Meta(min_length=2, max_length=2)]
+    outputs: Annotated[list[StoreRef], Meta(max_length=1)]
+    model: DreamModel
+    instructions: str | None
+    output_behavior: CreateNew | UpdateExisting
+    session_id: SessionId
+    created_at: Instant
+    ended_at: Instant | None
+    archived_at: Instant | None
+    usage: DreamUsage
+    error: DreamError | None
+
+
 class StorePage(Shape, frozen=True):
     data: list[Store]
     next_page: Cursor | None

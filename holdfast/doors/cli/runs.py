@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 import signal
+from contextlib import suppress
 from itertools import count
 from typing import Annotated, Any, Literal, cast
 
@@ -13,12 +15,16 @@ from holdfast.doors import http
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.output import put_bytes, put_json
 from holdfast.ground import json_values
-from holdfast.ground.clock import milliseconds_text
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.clock import SystemClock, milliseconds_text
+from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.text import one_line, printable
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.open import tend_work
 from holdfast.library.operations.runs import FORM, QUESTION_FORM
 from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import GAP, RunEvent
+
+_log = logging.getLogger(__name__)
 
 runs_app = typer.Typer(rich_markup_mode=None)
 work_app = typer.Typer(rich_markup_mode=None)
@@ -32,6 +38,8 @@ DIFFERENCES = ("of", "key", "change", "a", "b")
 VERSIONS = ("number", "at", "cause", "part", "agent", "bytes", "gaps")
 GRACE = 30.0
 """Seconds that requests in flight have to end, once a worker is stopped."""
+TEND_EVERY = 5.0
+"""Seconds between two looks for work that was left over, and for policies that are due."""
 
 ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 
@@ -331,7 +339,8 @@ def work(
 ) -> None:
     """Take queued runs of definitions, until interrupted.
 
-    What is at work then is given back, and another worker goes on with it.
+    What is at work then is given back, and another worker goes on with it. Unfinished mining is
+    resumed, and what is due by policies is consolidated, as by a server.
     """
     call.needs_database()
     known = http.load(definitions)
@@ -339,15 +348,32 @@ def work(
         call.hf, known.values(), concurrency=concurrency, queues=queue or None, engine=engine
     )
     typer.echo(f"Holdfast takes runs of {', '.join(known) or 'nothing'}.", err=True)
-    asyncio.run(_worked(worker))
+    asyncio.run(_worked(worker, call.hf))
 
 
-async def _worked(worker: "http.Worker") -> None:
+async def _worked(worker: "http.Worker", hf: Holdfast) -> None:
     """Let *worker* work until a signal; a second one ends its requests in flight."""
-    loop, signals = asyncio.get_running_loop(), count()
+    loop, signals, ended = asyncio.get_running_loop(), count(), asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, lambda: worker.stop(GRACE if next(signals) == 0 else 0))
-    await worker.work()
+    tending = asyncio.create_task(_tended(hf, ended))
+    try:
+        await worker.work()
+    finally:
+        ended.set()
+        await tending
+
+
+async def _tended(hf: Holdfast, ended: asyncio.Event) -> None:
+    """Do what is left over or due in the background, until *ended*."""
+    clock = SystemClock()
+    while not ended.is_set():
+        try:
+            await asyncio.to_thread(tend_work, hf, clock)
+        except Unavailable as error:
+            _log.warning("work that was left over could not be taken up: %s", error.reason)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), TEND_EVERY)
 
 
 @command(runs_app, "cancel")

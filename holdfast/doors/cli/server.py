@@ -77,6 +77,16 @@ def serve(
             help="A model, provider:model, that mines conversations for items; or none.",
         ),
     ] = None,
+    dream_model: Annotated[
+        str | None,
+        typer.Option(
+            "--dream-model",
+            metavar="NAME",
+            envvar="HOLDFAST_DREAM_MODEL",
+            show_envvar=True,
+            help="A model, provider:model, that does dreams; without it there are none.",
+        ),
+    ] = None,
     no_access_log: Annotated[
         bool, typer.Option("--no-access-log", help="Write no line for each request.")
     ] = False,
@@ -130,6 +140,7 @@ def serve(
         migrate=not no_migrate,
         runs=[*(networks or ()), *(runs or ())],
         models=allow_model or (),
+        dream_model=dream_model,
         access_log=not no_access_log,
         public_url=public_url,
         allow_origins=allow_origin or (),

@@ -23,6 +23,7 @@ from holdfast.doors.http.call import Call, table_routes
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.own import (
     admin,
+    dreams,
     durable,
     longterm,
     networks,
@@ -90,6 +91,7 @@ def make_app(
     limits: RequestLimits = LIMITS,
     definitions: "http.Definitions | None" = None,
     models: Iterable[str] = (),
+    dream_model: object = None,
     make_subapp: MakeSubApp | None = None,
     make_site: MakeSite | None = None,
 ) -> "App":
@@ -100,9 +102,9 @@ def make_app(
     every host and no origin. With *strict* the contract's routes demand what the hosted service
     demands. *clock* and *ids* replace the machine's. *limits* bound what clients send. Clients
     with the right to write may start *definitions*: networks, agents and others. *models*, each
-    `provider:model`, are those that requests may name besides the configured ones. *make_subapp*
-    makes the app of another interface, which answers its own path; *make_site* that of pages for
-    people.
+    `provider:model`, are those that requests may name besides the configured ones; *dream_model* is
+    the one that does dreams, a name, a model of pydantic-ai's or a function. *make_subapp* makes
+    the app of another interface, which answers its own path; *make_site* that of pages for people.
     """
     state = ServerState(
         hf,
@@ -114,7 +116,7 @@ def make_app(
     )
     if definitions:
         state.registry.serve(definitions)
-    state.models = frozenset(models)
+    state.models, state.dream_model = frozenset(models), dream_model
     policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
     site = make_site(SiteServer(state, policy.public_url)) if make_site else None
     return App(state, policy, limits, make_subapp, site)
@@ -461,7 +463,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     )
 
 
-_HANDWRITTEN: Final = (stores, durable, longterm, networks, runs, streams, admin)
+_HANDWRITTEN: Final = (stores, dreams, durable, longterm, networks, runs, streams, admin)
 _OF_STORES: Final = (
     store_operations.MEMORY_STORES,
     store_operations.MEMORIES,

@@ -288,6 +288,8 @@ def _bound_to(visitor: Visitor, found: RouteMatch) -> bool:
 
 BETAS = frozenset({"agent-memory-2026-07-22", "managed-agents-2026-04-01"})
 """Either one gives access to the store routes; both together do not."""
+DREAMING = "dreaming-2026-04-21"
+"""Gives access to dreams."""
 
 
 def demand_strictness(headers: Iterable[tuple[bytes, bytes]], path: str) -> None:
@@ -299,16 +301,23 @@ def demand_strictness(headers: Iterable[tuple[bytes, bytes]], path: str) -> None
         )
     if path.startswith("/v1/memory_stores"):
         _demand_one_beta(headers)
+    elif path.startswith("/v1/dreams") and DREAMING not in _betas(headers):
+        next = f"Send the header with {DREAMING}."
+        raise InvalidInput("anthropic-beta", f"must name {DREAMING}", next=next)
 
 
-def _demand_one_beta(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    given = {
+def _betas(headers: Iterable[tuple[bytes, bytes]]) -> set[str]:
+    return {
         beta.strip()
         for name, value in headers
         if name == b"anthropic-beta"
         for beta in value.decode("latin-1").split(",")
         if beta.strip()
     }
+
+
+def _demand_one_beta(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    given = _betas(headers)
     advice = f"Send exactly one of {' and '.join(sorted(BETAS))}."
     if unknown := sorted(given - BETAS):
         raise InvalidInput("anthropic-beta", f"{shortened(unknown[0])} is not known", next=advice)

@@ -27,7 +27,6 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from holdfast.doors import http
-from holdfast.doors.http.app import App
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.request import MakeSubApp
 from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
@@ -355,13 +354,11 @@ KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients and proxies keep theirs."""
 START_MOST = 30.0
 """Seconds to wait for a database that cannot be reached when the server starts."""
-
 START_PAUSE = 0.25
 """Seconds between two attempts to reach it."""
 
 BACKLOG = 2_048
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 
 Announce = Callable[[str], None]
 
@@ -373,6 +370,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     migrate: bool
     definitions: "Mapping[str, http.Definition]"
     models: Sequence[str]
+    dream_model: str | None
     access_log: bool
     policy: HostPolicy
     subapp: MakeSubApp | None
@@ -389,6 +387,7 @@ def serve(
     migrate: bool = True,
     runs: Sequence[str] = (),
     models: Sequence[str] = (),
+    dream_model: str | None = None,
     access_log: bool = True,
     public_url: str | None = None,
     allow_origins: Sequence[str] = (),
@@ -401,12 +400,11 @@ def serve(
     It runs until a signal stops it. *port* 0 is any free one. Each of several *workers* is a
     process that opens the database for itself, behind one socket. Clients with the right to write
     may start *runs* of definitions, each given as `package.module:attribute`. Requests may name
-    *models*, each as `provider:model`, besides those that the server is configured with. With
-    *access_log* each request is a line on the error stream. Pages of *public_url* and of
-    *allow_origins* may send requests. *subapp* makes the app of another interface, *site* that of
-    pages for people. *announce* gets the line with the address; None writes it to the error
-    stream. Raise InvalidInput for options that cannot be served, Unavailable if the address is
-    taken.
+    *models* besides the configured ones; *dream_model* does dreams. With *access_log* each request
+    is a line on the error stream. Pages of *public_url* and of *allow_origins* may send requests.
+    *subapp* makes the app of another interface, *site* that of pages for people. *announce* gets
+    the line with the address; None writes it to the error stream. Raise InvalidInput for options
+    that cannot be served, Unavailable if the address is taken.
     """
     _check(target, workers)
     terms = ServeOptions(
@@ -414,6 +412,7 @@ def serve(
         migrate=migrate,
         definitions=http.load(runs) if runs else {},
         models=[checked_model("allow_model", each) for each in models],
+        dream_model=None if dream_model is None else checked_model("dream_model", dream_model),
         access_log=access_log,
         policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
         subapp=subapp,
@@ -475,6 +474,7 @@ def _serve_one(
             policy=terms.policy,
             definitions=terms.definitions,
             models=terms.models,
+            dream_model=terms.dream_model,
             make_subapp=terms.subapp,
             make_site=terms.site,
         )

@@ -24,15 +24,14 @@ from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
-from holdfast.library.consolidations import serve_policies
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
 from holdfast.library.open import (
     resume_erasures,
-    resume_work,
     sweep_held,
     sweep_questions,
     sweep_runs,
+    tend_work,
 )
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
@@ -412,6 +411,8 @@ class ServerState:
         self.registry = RunRegistry(hf)
         self.models: frozenset[str] = frozenset()
         """Models that requests may name besides those the server is configured with."""
+        self.dream_model: object = None
+        """The model that does dreams."""
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._all_agents = AgentContext(
@@ -474,7 +475,7 @@ class ServerState:
         await asyncio.gather(
             self._repeat(self.sweep, SWEEP_EVERY, first=FIRST_SWEEP),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
-            self._repeat(self.resume_work, TAKE_UP_EVERY),
+            self._repeat(self.tend_work, TAKE_UP_EVERY),
             self._repeat(self.sweep_runs, LOST_EVERY),
             self._repeat(self.sweep_questions, QUESTIONS_EVERY),
             self.registry.work(),
@@ -534,11 +535,10 @@ class ServerState:
         except Unavailable as error:
             _log.warning("questions that are due could not be settled: %s", error.reason)
 
-    def resume_work(self) -> None:
+    def tend_work(self) -> None:
         """Resume unfinished jobs, start due ones; log Unavailable and retry next time."""
         try:
-            resume_work(self.hf, self.clock.now())
-            serve_policies(self.hf.engine, self.hf.longterm_shared, self.clock)
+            tend_work(self.hf, self.clock)
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 

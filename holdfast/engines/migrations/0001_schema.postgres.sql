@@ -1103,6 +1103,8 @@ create table holdfast.consolidations (
   error text collate "C",
   created_at bigint not null,
   ended_at bigint,
+  dream text collate "C",                      -- JSON: what a dream was asked for, and its output
+  archived_at bigint,
   primary key (workspace, id)
 );
 

@@ -119,7 +119,6 @@ insert into memory_words (memory_words, rank) values ('secure-delete', 1);
 
 create virtual table memory_terms using fts5vocab (memory_words, instance);
 
--- Sessions with the stores they attach, agents, environments and credentials.
 -- A memory's row and its words in the index, written by one statement: `indexed` are its words,
 -- `removed` those that it had.
 create view memory_writes as
@@ -150,6 +149,7 @@ begin
   select old.number, new.indexed where new.indexed <> '';
 end;
 
+-- Sessions with the stores they attach, agents, environments and credentials.
 
 create table sessions (
   id text not null primary key,
@@ -1066,6 +1066,8 @@ create table consolidations (
   error text,
   created_at integer not null,
   ended_at integer,
+  dream text,                      -- JSON: what a dream was asked for, and its output
+  archived_at integer,
   primary key (workspace, id)
 ) strict, without rowid;
 

@@ -202,8 +202,17 @@ def _erase(unit: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
     unit.tx.send(unit.sql.forget_changes, owner=owner, key=key, key_hash=hashed)
     unit.tx.send(unit.sql.forget_causes, owner=owner, key=key)
     unit.tx.send(unit.sql.trim_forgotten, owner=owner, key_hash=hashed)
+    forget_proposals(unit, owner, key)
+
+
+def forget_proposals(unit: AgentTransaction, owner: str, key: str, *, having: str = "") -> None:
+    """Delete what consolidations of *owner* have of *key*.
+
+    That are proposed changes that have the text *having*, and all calls to a model.
+    """
     needle = msgspec.json.encode(key).decode()
-    unit.tx.send(unit.sql.blank_changes, owner=owner, needle=needle)
+    unit.tx.send(unit.sql.blank_changes, owner=owner, needle=needle, having=having)
+    unit.tx.send(unit.sql.drop_consolidation_calls, owner=owner)
 
 
 MOST_NAME: Final = 512

@@ -14,6 +14,7 @@ from holdfast.ground.pages import NEWEST, Page, digest, read_key, write_cursor
 from holdfast.ground.trust import Provenance
 from holdfast.ground.validation import check_limit, check_one_of, checked_moment
 from holdfast.memories.durable.context import AgentContext, pass_fence
+from holdfast.memories.durable.forget import forget_proposals
 from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
 from holdfast.memories.durable.read import (
     EVER,
@@ -215,6 +216,9 @@ def redact(context: AgentContext, seq: int) -> EntryChange:
                 cause={"redacted": str(seq)},
             )
         )
+        if row.key is not None and not row.run_id:
+            # What a model wrote of the content, and what it was sent.
+            forget_proposals(unit, row.agent, row.key, having='"text":')
         unit.note("redacted", redacted_seq=seq)
         unit.close()
         return change_at(context, tx, seq).record(), True

@@ -440,12 +440,12 @@ select secret from tombstone_secrets where workspace = :workspace
 select seq, at from user_tombstones where workspace = :workspace and user_hash = :user_hash
 
 -- blank_changes (sqlite) --
--- Proposed changes that name the key.
+-- Proposed changes that name the key, and have the text `:having`.
 update consolidation_changes
 set before = '[]', after = '{}', reason = '',
     applied = case when applied is not null then '{"number":0}' end,
     state = case when state = 'open' then 'stale' else state end
-where workspace = :workspace and instr(before, :needle) > 0
+where workspace = :workspace and instr(before, :needle) > 0 and instr(after, :having) > 0
     and job in (
         select id from consolidations
         where workspace = :workspace and owner_kind = 'agent' and owner = :owner
@@ -456,8 +456,16 @@ update consolidation_changes
 set before = '[]', after = '{}', reason = '',
     applied = case when applied is not null then '{"number":0}' end,
     state = case when state = 'open' then 'stale' else state end
-where workspace = :workspace and strpos(before, :needle) > 0
+where workspace = :workspace and strpos(before, :needle) > 0 and strpos(after, :having) > 0
     and job in (
+        select id from consolidations
+        where workspace = :workspace and owner_kind = 'agent' and owner = :owner
+    )
+
+-- drop_consolidation_calls --
+-- Calls to a model by consolidations of an agent's entries.
+delete from consolidation_calls
+where workspace = :workspace and job in (
         select id from consolidations
         where workspace = :workspace and owner_kind = 'agent' and owner = :owner
     )

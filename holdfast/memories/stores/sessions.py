@@ -44,6 +44,7 @@ from holdfast.memories.stores.rows import (
 from holdfast.memories.stores.session_input import (
     MOST_ID,
     Attachment,
+    NewSession,
     Refusable,
     Status,
     changed,
@@ -224,20 +225,9 @@ class Sessions:
             title=title,
             metadata=metadata,
         )
-        now = self._context.now()
-        session_id = self._context.ids.new("sesn", now)
-
-        def work(tx: Transaction) -> SessionRecord:
-            snapshot = agent_for_session(tx, self._sql, request.agent, strict=strict)
-            if strict:
-                require_environment(tx, self._sql, request.environment_id)
-            attached = self._attached(tx, request.attachments)
-            row = new_row(session_id, request, snapshot, now)
-            self._insert(tx, row, snapshot, attached)
-            tx.note(self._event("session.created", session_id, now, stores=len(attached)))
-            return row.record(attached)
-
-        return self._context.engine.write(work)
+        return self._context.engine.write(
+            lambda tx: put_session(self._context, tx, request, strict=strict)
+        )
 
     def retrieve(self, session_id: str) -> SessionRecord:
         """Return the session, an archived one too."""
@@ -366,7 +356,7 @@ class Sessions:
                 at = max(now, row.updated_at)
                 tx.run(self._sql.archive_session, session_id=session_id, now=at)
                 tx.run(self._sql.revoke_tokens_of_session, session_id=session_id, now=at)
-                tx.note(self._event("session.archived", session_id, at))
+                tx.note(_event(self._context, "session.archived", session_id, at))
                 row = msgspec.structs.replace(row, archived_at=at, updated_at=at)
             return as_records(tx, self._sql, [row])[0]
 
@@ -382,7 +372,7 @@ class Sessions:
             tx.run(self._sql.delete_tokens_of_session, session_id=session_id)
             tx.run(self._sql.delete_stores_of_session, session_id=session_id)
             tx.run(self._sql.delete_session, session_id=session_id)
-            tx.note(self._event("session.deleted", session_id, now))
+            tx.note(_event(self._context, "session.deleted", session_id, now))
             return Deleted(id=session_id, type="session_deleted")
 
         deleted = engine.write(work)
@@ -433,84 +423,104 @@ class Sessions:
         refuse_narrowed(self._context, "write")
         return self._tokens.revoke(id, session_id=session_id)
 
-    def _attached(self, tx: Transaction, wanted: tuple[Attachment, ...]) -> tuple[Resource, ...]:
-        ids = _json([shaped("memstore", each.memory_store_id) for each in wanted])
-        found = (
-            {row.id: row for row in tx.all(_StoreRow, self._sql.stores_to_attach, store_ids=ids)}
-            if wanted
-            else {}
-        )
-        slugs: list[str] = []
-        resources: list[Resource] = []
-        for each in wanted:
-            store = found.get(each.memory_store_id)
-            if store is None:
-                raise missing("memstore", each.memory_store_id)
-            if store.archived_at is not None:
-                raise StoreArchived(store.id)
-            slugs.append(slug(store.name, store.id, slugs))
-            resources.append(
-                Resource(
-                    memory_store_id=store.id,
-                    access=each.access,
-                    name=store.name,
-                    description=store.description,
-                    instructions=each.instructions,
-                    mount_path=f"{ROOT}/{slugs[-1]}",
-                )
-            )
-        return tuple(resources)
-
-    def _insert(
-        self,
-        tx: Transaction,
-        row: SessionRow,
-        snapshot: JSONObject,
-        attached: tuple[Resource, ...],
-    ) -> None:
-        tx.run(
-            self._sql.insert_session,
-            id=row.id,
-            title=row.title,
-            environment_id=row.environment_id,
-            agent_id=snapshot["id"],
-            agent_version=snapshot["version"],
-            agent_snapshot=row.agent,
-            metadata=row.metadata,
-            now=row.created_at,
-        )
-        tx.run_many(
-            self._sql.insert_session_store,
-            [
-                {
-                    "session_id": row.id,
-                    "position": position,
-                    "memory_store_id": each.memory_store_id,
-                    "access": each.access,
-                    "name": each.name,
-                    "description": each.description,
-                    "instructions": each.instructions,
-                    "mount_path": each.mount_path,
-                }
-                for position, each in enumerate(attached)
-            ],
-        )
-
     def _locked(self, tx: Transaction, session_id: str) -> SessionRow:
         row = tx.first(SessionRow, self._sql.lock_session, session_id=shaped("sesn", session_id))
         if row is None:
             raise missing("sesn", session_id)
         return row
 
-    def _event(self, type: str, session_id: str, at: int, **data: int) -> Event:
-        return Event(
-            type=type,
-            at=from_microseconds(at),
-            workspace=self._context.workspace,
-            actor=self._context.actor,
-            ids={"session_id": session_id},
-            data=dict(data),
+
+def put_session(
+    context: StoresContext, tx: Transaction, request: NewSession, *, strict: bool = False
+) -> SessionRecord:
+    """Create a session within *tx*, and return it; see `Sessions.create`."""
+    sql, now = context.sql, context.now()
+    snapshot = agent_for_session(tx, sql, request.agent, strict=strict)
+    if strict:
+        require_environment(tx, sql, request.environment_id)
+    attached = _attached(tx, sql, request.attachments)
+    row = new_row(context.ids.new("sesn", now), request, snapshot, now)
+    _insert(tx, sql, row, snapshot, attached)
+    tx.note(_event(context, "session.created", row.id, now, stores=len(attached)))
+    return row.record(attached)
+
+
+def _attached(
+    tx: Transaction, sql: SimpleNamespace, wanted: tuple[Attachment, ...]
+) -> tuple[Resource, ...]:
+    ids = _json([shaped("memstore", each.memory_store_id) for each in wanted])
+    found = (
+        {row.id: row for row in tx.all(_StoreRow, sql.stores_to_attach, store_ids=ids)}
+        if wanted
+        else {}
+    )
+    slugs: list[str] = []
+    resources: list[Resource] = []
+    for each in wanted:
+        store = found.get(each.memory_store_id)
+        if store is None:
+            raise missing("memstore", each.memory_store_id)
+        if store.archived_at is not None:
+            raise StoreArchived(store.id)
+        slugs.append(slug(store.name, store.id, slugs))
+        resources.append(
+            Resource(
+                memory_store_id=store.id,
+                access=each.access,
+                name=store.name,
+                description=store.description,
+                instructions=each.instructions,
+                mount_path=f"{ROOT}/{slugs[-1]}",
+            )
         )
+    return tuple(resources)
+
+
+def _insert(
+    tx: Transaction,
+    sql: SimpleNamespace,
+    row: SessionRow,
+    snapshot: JSONObject,
+    attached: tuple[Resource, ...],
+) -> None:
+    tx.run(
+        sql.insert_session,
+        id=row.id,
+        title=row.title,
+        environment_id=row.environment_id,
+        agent_id=snapshot["id"],
+        agent_version=snapshot["version"],
+        agent_snapshot=row.agent,
+        metadata=row.metadata,
+        now=row.created_at,
+    )
+    tx.run_many(
+        sql.insert_session_store,
+        [
+            {
+                "session_id": row.id,
+                "position": position,
+                "memory_store_id": each.memory_store_id,
+                "access": each.access,
+                "name": each.name,
+                "description": each.description,
+                "instructions": each.instructions,
+                "mount_path": each.mount_path,
+            }
+            for position, each in enumerate(attached)
+        ],
+    )
+
+
+def _event(context: StoresContext, type: str, session_id: str, at: int, **data: int) -> Event:
+    return Event(
+        type=type,
+        at=from_microseconds(at),
+        workspace=context.workspace,
+        actor=context.actor,
+        ids={"session_id": session_id},
+        data=dict(data),
+    )
 
 
 def _json(value: object) -> str:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from threading import Event
+from time import monotonic
 
 import pytest
 from doors.cli.lines import Run
@@ -106,6 +108,25 @@ def test_a_worker_takes_what_is_queued_and_stops_when_told(run: Run, working: Wo
 
     assert "run.completed" in told
     assert working.stop() == 0
+
+
+def test_a_worker_consolidates_what_is_due_by_a_policy(database: str, tmp_path: Path) -> None:
+    with holdfast.open(database) as hf:
+        durable = hf.durable("agent_7")
+        for key in ("office", "office_2"):
+            durable.set(key, "The harbour office is near the old bridge", category="core")
+        hf.consolidations.policy(agent="agent_7", min_new=1)
+        working = Working(tmp_path, "work", "made:quick", "--db", database)
+        try:
+            # The worker looks once for the job to begin, and again for it to be accepted.
+            end, pause = monotonic() + 60, Event()
+            while len(durable.list().data) > 1 and monotonic() < end:
+                pause.wait(0.05)
+
+            assert [each.key for each in durable.list().data] == ["office_2"]
+            assert working.stop() == 0
+        finally:
+            working.end()
 
 
 def test_a_run_that_waits_is_answered_and_goes_on(run: Run, database: str, tmp_path: Path) -> None:

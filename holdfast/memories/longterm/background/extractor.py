@@ -299,15 +299,16 @@ _CHARACTERS_A_TOKEN: Final = 4
 
 
 class ModelAnswer(str):
-    """The response of a model, with the number of tokens it took."""
+    """The response of a model, with the tokens in all and those of the response."""
 
-    __slots__ = ("tokens",)
+    __slots__ = ("output_tokens", "tokens")
     tokens: int
+    output_tokens: int
 
-    def __new__(cls, text: str, tokens: int) -> Self:
-        """Return *text* with *tokens*."""
+    def __new__(cls, text: str, tokens: int, output_tokens: int = 0) -> Self:
+        """Return *text* with its numbers of tokens."""
         answer = super().__new__(cls, text)
-        answer.tokens = tokens
+        answer.tokens, answer.output_tokens = tokens, output_tokens
         return answer
 
 
@@ -316,6 +317,12 @@ def tokens_of(sent: ExtractionRequest, answer: str) -> int:
     counted = answer.tokens if isinstance(answer, ModelAnswer) else 0
     size = len(sent.instructions) + len(prompt(sent)) + len(answer)
     return counted or -(-size // _CHARACTERS_A_TOKEN)
+
+
+def output_tokens_of(answer: str) -> int:
+    """Return the tokens of *answer*, counted by the model or estimated."""
+    counted = answer.output_tokens if isinstance(answer, ModelAnswer) else 0
+    return counted or -(-len(answer) // _CHARACTERS_A_TOKEN)
 
 
 class ModelExtractor:
@@ -340,7 +347,7 @@ class ModelExtractor:
             self._made = self._make(self._thread)
         agent = Agent(self._made, instructions=request.instructions)
         done = await agent.run(prompt(request))
-        return ModelAnswer(done.output, done.usage.total_tokens)
+        return ModelAnswer(done.output, done.usage.total_tokens, done.usage.output_tokens)
 
 
 def wish_of(given: object, keys: Keys, thread: ModelThread) -> MiningWish:

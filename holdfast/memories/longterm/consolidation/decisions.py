@@ -66,32 +66,34 @@ def accept(memory: JobMemory, row: JobRow, only: Sequence[str] | None) -> Applie
     Raise `NotFound`, `Conflict` if the job runs or its proposal is closed, and `InvalidInput` for
     ids that are no open changes.
     """
-    sql, id = statements(memory.engine), row.id
-    known = memory.engine.all(ProposedRow, sql.list_changes, id=id)
+    known = memory.engine.all(ProposedRow, statements(memory.engine).list_changes, id=row.id)
     opens = memory.opener(row, known, accepts=True)
+    return memory.engine.write(lambda tx: accept_within(memory, opens(tx), row.id, only))
 
-    def work(tx: Transaction) -> AppliedChanges:
-        unit = opens(tx)
-        _check_open(job_of(tx, sql, id))
-        rows = tx.all(ProposedRow, sql.list_changes, id=id)
-        wanted = [each for each in _wanted(id, rows, only) if each.op != "conflict"]
-        number = 1 + max((_applied_in(each) for each in rows), default=0)
-        done = _applied(unit, sql, id, [each for each in wanted if unit.is_fresh(each)], number)
-        stale = [each for each in wanted if each not in done]
-        for each in stale:
-            tx.run(sql.decide_change, id=id, n=each.n, state="stale", applied=None)
-        _close_proposal(tx, sql, id)
-        _count(tx, done, "applied")
-        _count(tx, stale, "stale")
-        tx.note(job_event(memory, "accepted", id, applied=len(done), stale=len(stale)))
-        return AppliedChanges(
-            id=f"{id}.{number}",
-            changed=_names(id, done),
-            stale=_names(id, stale),
-            store_id=unit.close(),
-        )
 
-    return memory.engine.write(work)
+def accept_within(
+    memory: JobMemory, unit: DecisionUnit, id: str, only: Sequence[str] | None = None
+) -> AppliedChanges:
+    """Apply the open changes of a job, or of *only*, in the transaction of *unit*."""
+    tx, sql = unit.tx, statements(memory.engine)
+    _check_open(job_of(tx, sql, id))
+    rows = tx.all(ProposedRow, sql.list_changes, id=id)
+    wanted = [each for each in _wanted(id, rows, only) if each.op != "conflict"]
+    number = 1 + max((_applied_in(each) for each in rows), default=0)
+    done = _applied(unit, sql, id, [each for each in wanted if unit.is_fresh(each)], number)
+    stale = [each for each in wanted if each not in done]
+    for each in stale:
+        tx.run(sql.decide_change, id=id, n=each.n, state="stale", applied=None)
+    _close_proposal(tx, sql, id)
+    _count(tx, done, "applied")
+    _count(tx, stale, "stale")
+    tx.note(job_event(memory, "accepted", id, applied=len(done), stale=len(stale)))
+    return AppliedChanges(
+        id=f"{id}.{number}",
+        changed=_names(id, done),
+        stale=_names(id, stale),
+        store_id=unit.close(),
+    )
 
 
 def _applied(

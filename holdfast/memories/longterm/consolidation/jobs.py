@@ -6,7 +6,7 @@ A call to a model is logged before its response is used, so a crash repeats one 
 
 import logging
 import secrets as random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
@@ -24,6 +24,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.memories.longterm.background.extractor import (
     ExtractionRequest,
     UnreadableAnswer,
+    output_tokens_of,
     prompt,
     tokens_of,
 )
@@ -77,6 +78,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     error: str | None
     created_at: int
     ended_at: int | None
+    dream: str | None
+    archived_at: int | None
 
     @property
     def task(self) -> JobRequest:
@@ -130,6 +133,25 @@ class JobPlan(Struct, frozen=True, kw_only=True):
 
     changes: tuple[ChangeColumns, ...]
     clusters: tuple[tuple[str, ...], ...]
+
+
+def in_requests(
+    sizes: Iterable[tuple[str, int]], *, most: int, characters: int
+) -> tuple[tuple[str, ...], ...]:
+    """Return ids in groups that each fit one request to a model.
+
+    *sizes* are ids with their characters. A group has at most *most* ids, and *characters* but for
+    an id that is longer by itself.
+    """
+    groups: list[list[str]] = []
+    size = 0
+    for id, length in sizes:
+        if not groups or len(groups[-1]) == most or size + length > characters:
+            groups.append([])
+            size = 0
+        groups[-1].append(id)
+        size += length
+    return tuple(tuple(each) for each in groups)
 
 
 class JobInputs(Protocol):
@@ -220,6 +242,37 @@ def statements(engine: Engine) -> SimpleNamespace:
     return engine.queries("holdfast.memories.longterm.consolidation")
 
 
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job to store.
+
+    `owner` are the columns that name its memory, `dream` what a dream is asked for.
+    """
+
+    id: str
+    owner: Mapping[str, str]
+    request: JobRequest
+    limits: Budget
+    base: int = 0
+    dream: str | None = None
+
+
+def put_job(tx: Transaction, memory: JobMemory, job: NewJob) -> None:
+    """Store *job* on *memory*."""
+    tx.run(
+        statements(memory.engine).put_job,
+        id=job.id,
+        **job.owner,
+        request=encoded(job.request),
+        base=job.base,
+        budget=encoded(job.limits),
+        usage=encoded(JobUsage()),
+        progress=encoded(JobProgress()),
+        now=memory.now(),
+        dream=job.dream,
+    )
+    tx.note(job_event(memory, "started", job.id))
+
+
 def job_event(memory: JobMemory, what: str, id: str, **data: Fact) -> Event:
     """Return the event `consolidation.<what>` of the job *id*; it names no person."""
     return replace(memory.event(f"consolidation.{what}", data), owner=None, ids={"job_id": id})
@@ -242,11 +295,15 @@ def unfinished_jobs(engine: Engine, now: int) -> list[UnfinishedJob]:
 
 
 class ConsolidationWork(Struct, frozen=True):
-    """Background task that does one job of consolidation."""
+    """Background task that does one job of consolidation.
+
+    *finish* is called in the transaction in which the job completes.
+    """
 
     memory: JobMemory
     id: str
     extractor: Extractor | None = None
+    finish: Callable[[Transaction], None] | None = None
 
     def tend(self) -> float | None:
         """Do the job; see `Tender`."""
@@ -270,7 +327,7 @@ class ConsolidationWork(Struct, frozen=True):
         run = _Run(self.memory, row, token)
         try:
             status: JobStatus = run.work(self.extractor)
-            run.end(status, None)
+            run.end(status, None, self.finish if status == "completed" else None)
         except LostJob:
             return
         except UnreadableAnswer as error:
@@ -312,8 +369,13 @@ class _Run:
             self._checkpoint(inputs.changes(ids, answer))
         return "completed"
 
-    def end(self, status: JobStatus, error: str | None) -> None:
-        """End the job with *status*, if this worker still has it."""
+    def end(
+        self,
+        status: JobStatus,
+        error: str | None,
+        finish: Callable[[Transaction], None] | None = None,
+    ) -> None:
+        """End the job with *status*, if this worker still has it, together with *finish*."""
         memory, what = self._memory, "failed" if error else "proposed"
 
         def work(tx: Transaction) -> None:
@@ -328,6 +390,8 @@ class _Run:
             if ended:
                 tx.note(job_event(memory, what, self._row.id, status=status))
                 tx.after_commit(lambda: _JOBS.add(status))
+                if finish is not None:
+                    finish(tx)
 
         memory.engine.write(work)
 
@@ -365,7 +429,10 @@ class _Run:
             lambda: extractor(sent), CALL_SECONDS, name="holdfast-consolidation", beat=self._renew
         )
         used = JobUsage(
-            tokens=tokens_of(sent, answer), calls=1, seconds=round(perf_counter() - begun, 3)
+            tokens=tokens_of(sent, answer),
+            output_tokens=output_tokens_of(answer),
+            calls=1,
+            seconds=round(perf_counter() - begun, 3),
         )
         return self._log(place, sent, answer, used)
 
@@ -469,6 +536,7 @@ def job_of(reader: Reader, sql: SimpleNamespace, id: str) -> JobRow:
 def _sum(one: JobUsage, other: JobUsage) -> JobUsage:
     return JobUsage(
         tokens=one.tokens + other.tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
         calls=one.calls + other.calls,
         seconds=round(one.seconds + other.seconds, 3),
     )

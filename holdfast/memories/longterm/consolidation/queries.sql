@@ -2,25 +2,50 @@
 
 -- put_job --
 insert into consolidations (workspace, id, owner_kind, owner, scope, status, proposal, request, base,
-    budget, usage, progress, token, leased_until, error, created_at, ended_at)
+    budget, usage, progress, token, leased_until, error, created_at, ended_at, dream, archived_at)
 values (:workspace, :id, :owner_kind, :owner, :scope, 'pending', 'open', :request, :base, :budget,
-    :usage, :progress, null, null, null, :now, null)
+    :usage, :progress, null, null, null, :now, null, :dream, null)
 
 -- get_job --
 select id, owner_kind, owner, scope, status, proposal, request, base, budget, usage, progress, token,
-    leased_until, error, created_at, ended_at
+    leased_until, error, created_at, ended_at, dream, archived_at
 from consolidations
 where workspace = :workspace and id = :id
 
 -- list_jobs --
 select id, owner_kind, owner, scope, status, proposal, request, base, budget, usage, progress, token,
-    leased_until, error, created_at, ended_at
+    leased_until, error, created_at, ended_at, dream, archived_at
 from consolidations
 where workspace = :workspace and id < :before
     and (:status = '' or status = :status)
     and (:owner_kind = '' or (owner_kind = :owner_kind and (:owner = '' or owner = :owner)))
 order by id desc
 limit :rows
+
+-- list_dreams --
+-- `:statuses` has each status between commas.
+select id, owner_kind, owner, scope, status, proposal, request, base, budget, usage, progress, token,
+    leased_until, error, created_at, ended_at, dream, archived_at
+from consolidations
+where workspace = :workspace and dream is not null and id < :before
+    and created_at >= :since and created_at <= :until
+    and (:archived = 1 or archived_at is null)
+    and (:statuses = '' or :statuses like '%,' || status || ',%')
+order by id desc
+limit :rows
+
+-- dreams_under_way --
+select dream from consolidations
+where workspace = :workspace and owner_kind = 'store' and owner = :store and dream is not null
+    and status in ('pending', 'running')
+
+-- set_dream --
+update consolidations set dream = :dream where workspace = :workspace and id = :id
+
+-- archive_job --
+update consolidations set archived_at = :now
+where workspace = :workspace and id = :id and archived_at is null
+    and status not in ('pending', 'running')
 
 -- claim_job --
 update consolidations set status = 'running', token = :token, leased_until = :until
@@ -63,6 +88,36 @@ where (status = 'pending' and created_at < :before)
     or (status = 'running' and leased_until < :now)
 order by workspace, id
 limit :most
+
+-- written_by_sessions (sqlite) --
+-- What sessions wrote into a store up to a moment, newest first; nothing that is held.
+select memory_id, path, content, content_sha256, actor_id as session_id, created_at
+from versions
+where workspace = :workspace and store_id = :store and actor_kind = 'session'
+    and actor_id in (select value from json_each(:sessions))
+    and operation <> 'deleted' and redacted_at is null and created_at <= :at
+    and held is null and tier <> 'outside'
+order by number desc
+limit :rows
+
+-- written_by_sessions (postgres) --
+select memory_id, path, content, content_sha256, actor_id as session_id, created_at
+from versions
+where workspace = :workspace and store_id = :store and actor_kind = 'session'
+    and actor_id in (select jsonb_array_elements_text(cast(:sessions as jsonb)))
+    and operation <> 'deleted' and redacted_at is null and created_at <= :at
+    and held is null and tier <> 'outside'
+order by number desc
+limit :rows
+
+-- known_sessions (sqlite) --
+select id from sessions
+where workspace = :workspace and id in (select value from json_each(:sessions))
+
+-- known_sessions (postgres) --
+select id from sessions
+where workspace = :workspace
+    and id in (select jsonb_array_elements_text(cast(:sessions as jsonb)))
 
 -- put_change --
 insert into consolidation_changes (workspace, job, n, op, before, after, reason, evidence, state,

@@ -44,9 +44,10 @@ class Budget(Struct, frozen=True, kw_only=True):
 
 
 class JobUsage(Struct, frozen=True, kw_only=True):
-    """What a job has used of a model, in all."""
+    """What a job has used of a model, in all; `tokens` are those read and written."""
 
     tokens: int = 0
+    output_tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
 

@@ -17,16 +17,20 @@ from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.consolidation.jobs import (
     JobRow,
     ProposedRow,
+    statements,
 )
 from holdfast.memories.longterm.consolidation.records import (
     ChangeState,
     ProposedChange,
     TextChange,
+    encoded,
 )
 from holdfast.memories.longterm.consolidation.rules import ChangeOp
 from holdfast.memories.stores.consolidation.links import LinkTargets
 from holdfast.memories.stores.consolidation.proposals import (
+    MOST_WRITTEN,
     SeenFile,
+    SessionText,
     StoreChange,
     StoredFile,
     StoreInputs,
@@ -65,10 +69,11 @@ _application = msgspec.json.Decoder(_Application)
 
 
 class StoreMemory(Struct, frozen=True):
-    """A store; see `JobMemory`."""
+    """A store; see `JobMemory`. What *sessions* wrote into it is shown to a model too."""
 
     context: StoresContext
     store_id: str
+    sessions: tuple[str, ...] = ()
 
     @property
     def engine(self) -> Engine:
@@ -106,7 +111,18 @@ class StoreMemory(Struct, frozen=True):
     def snapshot(self, reader: Reader, at: int) -> tuple[int, StoreInputs]:
         """Return the number of the store's last write, and its files at that moment."""
         seq = store_state(self.context, reader, self.store_id).seq
-        return seq, StoreInputs(memories_at(self.context, reader, self.store_id, at))
+        written: list[SessionText] = []
+        if self.sessions:
+            written = reader.all(
+                SessionText,
+                statements(self.engine).written_by_sessions,
+                store=self.store_id,
+                sessions=encoded(self.sessions),
+                at=at,
+                rows=MOST_WRITTEN,
+            )
+        memories = memories_at(self.context, reader, self.store_id, at)
+        return seq, StoreInputs(memories, written)
 
     def shown(
         self, reader: Reader, row: JobRow, rows: Sequence[ProposedRow]
@@ -180,7 +196,7 @@ class StoreDecisions:
         heads = {seen.id: self._head(seen.id) for seen in _seen.decode(row.before)}
         files = {
             id: StoredFile(
-                id=head.id, path=head.path, sha256=head.content_sha256, text=head.content.decode()
+                id=id, path=head.path, sha256=head.content_sha256, text=head.content.decode()
             )
             for id, head in heads.items()
             if head is not None
