@@ -9,6 +9,8 @@ from types import SimpleNamespace as Row
 from types import TracebackType
 from typing import LiteralString, Self
 
+from msgspec.structs import replace
+
 import holdfast
 from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
@@ -98,7 +100,8 @@ class Writer(threading.Thread):
             tx.run(self.sql.put_new, key=key, number=int(noted))
             tx.one(Row, self.sql.add, key=self.name)
             if noted:
-                tx.note(happened())
+                # A transaction is looked up by its change, which no other one has.
+                tx.note(replace(happened(), ids={"key": key}))
 
         began = monotonic()
         try:

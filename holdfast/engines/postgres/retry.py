@@ -35,8 +35,8 @@ _CHANGES = """
 select seq from changes
 where xid = cast(%(xid)s as xid8) and exists (
     select 1 from changes
-    where xid = cast(%(xid)s as xid8) and type = %(type)s and at = %(at)s
-        and ids = cast(%(ids)s as jsonb))
+    where xid = cast(%(xid)s as xid8) and seq = coalesce(cast(%(seq)s as bigint), seq)
+        and type = %(type)s and at = %(at)s and ids = cast(%(ids)s as jsonb))
 order by seq
 """
 _STATUS = "select pg_xact_status(cast(%(xid)s as xid8)) as status"
@@ -83,6 +83,7 @@ def _proof(tx: PostgresTransaction) -> tuple[BoundStatement, ...]:
     event = tx.noted[0]
     row = {
         "xid": str(tx.xid),
+        "seq": event.seq or None,  # unknown if the connection broke before it came
         "type": event.type,
         "at": to_microseconds(event.at),
         "ids": msgspec.json.encode(event.ids).decode(),
