@@ -188,8 +188,11 @@ def use(path: Path) -> None:
 
 
 def test_damage_met_while_reading_stops_the_writing(path: Path):
-    whole = bytearray(made(path).read_bytes())
-    whole[-4096 * 6 :] = os.urandom(4096 * 6)
+    connection = connect(str(made(path)), "reader")
+    root = connection.number("select rootpage from sqlite_schema where name = 'scratch'")
+    connection.raw.close()
+    whole = bytearray(path.read_bytes())
+    whole[4096 * (root - 1) : 4096 * root] = os.urandom(4096)
     path.write_bytes(whole)
     engine = opened(path)
     sql = engine.queries(SCRATCH)
