@@ -13,6 +13,7 @@ from torture.postgres_load import OWN, Load, make_own, opened, verify, wait_for
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
+from holdfast.ground.errors import Unavailable
 from holdfast.ground.events import Event
 from holdfast.testing.contracts.engine import SCRATCH, happened
 from holdfast.testing.postgres import PostgresServer, running_postgres, server_folder
@@ -93,6 +94,14 @@ def test_a_commit_that_no_longer_waits_for_the_standby_is_not_acknowledged_yet(
         write.join()
 
         assert engine.one(Row, engine.queries(SCRATCH).get_number, key=act).number == 1
+
+
+def test_a_url_of_standbys_alone_is_refused_with_the_reason(pair: Pair) -> None:
+    with pytest.raises(Unavailable) as caught, opened(f"{pair.standby.url(OWN)},/nowhere"):
+        pass
+
+    assert caught.value.reason == "read_only"
+    assert caught.value.message.endswith("accepts writes.")
 
 
 @pytest.mark.timeout(120 + 30 * FAILOVERS)

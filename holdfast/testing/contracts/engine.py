@@ -503,7 +503,8 @@ class OrderContract:
         received: list[tuple[Event, int]] = []
         feed = engine.feed()
         engine.events.subscribe(
-            lambda event: received.append((event, engine.one(Row, sql.count).n))
+            lambda event: received.append((event, engine.one(Row, sql.count).n)),
+            {"store.created", "memory.created"},
         )
 
         def work(tx: Transaction) -> int:

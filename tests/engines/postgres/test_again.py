@@ -20,6 +20,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import happened, numbered
 from holdfast.testing.fakes import FrozenClock
 
+Opened = Callable[[str], PostgresEngine]
 KILL_ME = "select pg_terminate_backend(pg_backend_pid())"
 
 
@@ -258,7 +259,13 @@ def test_what_was_serialised_away_is_run_again_and_at_last_given_up(
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [("53100", "full"), ("53200", "overloaded"), ("58030", "io"), ("57014", "timeout")],
+    [
+        ("53100", "full"),
+        ("53200", "overloaded"),
+        ("58030", "io"),
+        ("57014", "timeout"),
+        ("25P04", "timeout"),
+    ],
 )
 def test_what_the_server_lacks_is_said_in_our_words(
     engine: PostgresEngine, admin: psycopg.Connection, state: str, reason: str
@@ -305,6 +312,30 @@ def test_a_statement_prepared_before_the_schema_moved_is_prepared_anew(
     admin.execute("insert into holdfast.scratch (key, later) values ('a', 1)")
 
     assert engine.one(Row, asked).later == 1
+
+
+def test_statements_are_no_longer_prepared_once_a_pooler_drops_them(
+    engine: PostgresEngine, sql: Row, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(tx: Transaction) -> int:
+        tx.run("deallocate all")
+        return tx.one(Row, sql.add, key="a").number
+
+    assert engine.status().details["prepare"]
+    assert [engine.write(work), engine.write(work)] == [1, 2]
+    assert not engine.status().details["prepare"]
+    assert [record.message.count("prepare=0") for record in caplog.records] == [1]
+
+
+def test_no_two_connections_prepare_statements_under_one_name(opened: Opened) -> None:
+    """Behind a pooler a name of another connection would run another statement."""
+    names = [
+        {row.name for row in opened("").all(Row, "select name from pg_prepared_statements")}
+        for _ in range(2)
+    ]
+
+    assert names[0]
+    assert not names[0] & names[1]
 
 
 def test_the_first_failure_of_a_trip_is_the_one_that_is_told(
