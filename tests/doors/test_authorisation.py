@@ -63,13 +63,13 @@ CHANGES_NOTHING: Final = {
     "POST /api/runs/{run}/steer",
     "POST /api/sweep",
     "POST /api/threads/{id}/pop",
+    "POST /v1/dreams/{id}/cancel",
     "PUT /api/runs/{run}/versions/{version}",
 }
 """Requests that change no row here: they only read, or there is nothing to be done."""
 SHOWS_NOTHING: Final = {
     "GET /",
     "GET /api/activity",
-    "GET /api/consolidations",
     "GET /api/consolidations/{id}/replay",
     "GET /api/definitions",
     "GET /api/durable/{agent}/entries/{key}/explanation",
