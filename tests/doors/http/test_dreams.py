@@ -12,6 +12,7 @@ from memories.longterm.model_servers import ModelServer, model_server
 from holdfast.doors.http.app import make_app
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.open import resume_work
 from holdfast.memories.longterm.consolidation.jobs import (
     ConsolidationWork,
     calls_of,
@@ -224,6 +225,24 @@ def test_one_of_two_workers_writes_the_result(
 
     copies = [each for each in hf.memory_stores.list().data if each.id != store]
     assert [texts(hf, each.id) for each in copies] == [{"/deploy.md": "Deploys go to fly.io."}]
+
+
+def test_a_dream_that_a_process_left_is_done_by_the_next_and_goes_with_its_store(
+    ask: Asker, hf: Holdfast, clock: FrozenClock, order: dict[str, Any], store: str
+) -> None:
+    id = waiting(hf, order)
+    clock.tick(3_600)
+
+    resume_work(hf, clock.now())
+
+    dream = {"id": f"drm_{id.removeprefix('cons_')}"}
+    done = ended(ask, hf, dream)
+    (output,) = done["outputs"]
+    assert texts(hf, output["memory_store_id"]) == {"/deploy.md": "Deploys go to fly.io."}
+    assert hf.verify().findings == ()
+    hf.memory_stores.delete(store)
+    assert ask.get(f"/v1/dreams/{dream['id']}").status == 404
+    assert ask.get("/v1/dreams").json()["data"] == []
 
 
 def test_only_one_dream_at_a_time_updates_a_store(
