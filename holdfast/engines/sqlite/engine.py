@@ -31,7 +31,7 @@ from holdfast.engines.base import (
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher
-from holdfast.engines.sqlite.maintenance import LONG, empty, rewrite
+from holdfast.engines.sqlite.maintenance import LONG, rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
@@ -490,9 +490,10 @@ class SQLiteEngine:
         return Scrubbed(done=True)
 
     def _empty(self, until: float) -> bool | None:
-        """Truncate the log; False if a reader holds it, None if it failed or was too late."""
+        """Erase what was deleted; False if a reader holds it, None if it failed or was late."""
         try:
-            return self._do(empty, timeout=max(_SCRUB_EVERY, until - monotonic()))
+            erase = self.core.writer.log.unused.erase
+            return self._do(erase, timeout=max(_SCRUB_EVERY, until - monotonic()))
         except Unavailable as error:
             if error.reason == "closed" or self.core.database.read_only:
                 raise

@@ -1,11 +1,12 @@
 """Maintain a SQLite file: exclusive access, lock holders, copy, vacuum, the log."""
 
 import os
+import struct
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import apsw
 from msgspec import Struct
@@ -213,6 +214,121 @@ def empty(connection: Connection) -> bool:
     return True
 
 
+_LOG_HEADER, _FRAME, _COUNTS = (struct.Struct(each) for each in (">6I8x", ">4I8x", ">HH"))
+_BUMP = "update engine_state set seq = seq"
+_HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}
+"""Bytes of the header of a page of a b-tree, by the page's first byte; others begin with a zero."""
+
+_LARGEST_FILE = 64 * 1024**3
+"""Bytes beyond which the first byte of a page that overflows is not always zero."""
+
+
+class UnusedSpace:
+    """Zeroes the space of a file's pages that no row uses.
+
+    SQLite zeroes a row where it deletes it. When it balances pages, it leaves copies of the rows
+    that it moves in their unused space: of one in 1,000 deleted rows a copy remained.
+    """
+
+    def __init__(self) -> None:
+        self._salt: int | None = None
+        """That of the next log, while all pages that were written before it are clean."""
+
+    def erase(self, connection: Connection) -> bool:
+        """Truncate the log and zero unused space; False if another connection prevents it.
+
+        Pages that were not written since the last time are not read.
+        """
+        version, path = connection.number("pragma data_version"), connection.path
+        try:
+            salt, pages = _log_of(path)
+            if not empty(connection):
+                return False
+            known, self._salt = self._salt is not None and salt in (None, self._salt), None
+            connection.execute("begin immediate").fetchall()
+            if connection.number("pragma data_version") != version or _log_of(path)[1]:
+                return False
+            zeroed = _zero(Path(path), pages if known else None)
+            if zeroed:
+                # Connections of other processes drop the pages that they cached.
+                connection.execute(_BUMP).fetchall()
+            connection.execute("commit").fetchall()
+            if zeroed:
+                connection.execute("pragma shrink_memory").fetchall()
+                salt = _log_of(path)[0]
+                if not empty(connection):
+                    return False
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        except apsw.Error as error:
+            raise connection.fault(error) from error
+        finally:
+            if connection.raw.in_transaction:
+                connection.execute("rollback").fetchall()
+        self._salt = None if salt is None else (salt + 1) % 2**32
+        return True
+
+
+def _log_of(path: str) -> tuple[int | None, set[int]]:
+    """Return the salt of the log of the database *path*, None if empty, and the pages in it."""
+    try:
+        flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
+        file = apsw.VFSFile("", f"{path}-wal", flags)
+    except apsw.CantOpenError:
+        return None, set()
+    try:
+        size, pages = file.xFileSize(), set[int]()
+        if size < _LOG_HEADER.size:
+            return None, pages
+        _, _, page_size, _, *salts = _LOG_HEADER.unpack(file.xRead(_LOG_HEADER.size, 0))
+        for start in range(_LOG_HEADER.size, size - _FRAME.size, _FRAME.size + page_size):
+            page, _, *of_frame = _FRAME.unpack(file.xRead(_FRAME.size, start))
+            if of_frame != salts:
+                break
+            pages.add(page)
+        return salts[0], pages
+    finally:
+        file.xClose()
+
+
+def _zero(path: Path, pages: Collection[int] | None) -> bool:
+    """Zero the unused space of *pages*, or of all; return whether any was in use before."""
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
+    # The driver's stub names a type that is missing in the oldest supported Python.
+    file: Any = apsw.VFSFile("", str(path), flags)
+    zeroed = False
+    try:
+        head = file.xRead(100, 0)
+        page_size = int.from_bytes(head[16:18], "big")
+        page_size = 65536 if page_size == 1 else page_size
+        count = file.xFileSize() // page_size
+        if count * page_size > _LARGEST_FILE:
+            return False
+        usable = page_size - head[20]
+        for page in range(1, count + 1) if pages is None else sorted(pages):
+            start = (page - 1) * page_size
+            content = file.xRead(page_size, start) if page <= count else b""
+            begin, end = _unused(content, usable, 100 if page == 1 else 0)
+            if content[begin:end].strip(b"\0"):
+                file.xWrite(bytes(end - begin), start + begin)
+                zeroed = True
+        if zeroed:
+            file.xSync(apsw.SQLITE_SYNC_FULL)
+    finally:
+        file.xClose()
+    return zeroed
+
+
+def _unused(content: bytes, usable: int, header: int) -> tuple[int, int]:
+    """Return where the unused space of a page begins and ends; (0, 0) for none."""
+    size = _HEADERS.get(content[header]) if content else None
+    if size is None:
+        return 0, 0
+    cells, end = _COUNTS.unpack_from(content, header + 3)
+    begin, end = header + size + 2 * cells, end or 65536
+    return (begin, end) if begin <= end <= usable else (0, 0)
+
+
 class LogKeeper:
     """Truncates the log after groups, when it is long or has content to erase."""
 
@@ -221,6 +337,7 @@ class LogKeeper:
         self._next = 0.0
         self._held = False
         self.erasing = False
+        self.unused = UnusedSpace()
         self.patience = -1.0
         """Seconds until the next check; negative for none."""
 
@@ -239,7 +356,7 @@ class LogKeeper:
     def _truncate(self, connect: Callable[[], Connection]) -> None:
         self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
         try:
-            emptied = empty(connect())
+            emptied = self.unused.erase(connect()) if self.erasing else empty(connect())
         except HoldfastError as error:
             self._database.noticed(error)
             emptied = False

@@ -1,14 +1,17 @@
 """Maintenance of a SQLite file: scrubs, rewrites, pitfalls, and failing disks."""
 
 import errno
+import random
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace as Row
 
+import apsw
 import pytest
 from engines.sqlite.disk import Disk, faulty_disk
 
@@ -43,6 +46,68 @@ def test_what_was_deleted_is_in_no_file_after_a_scrub(engine: SQLiteEngine, sql:
     assert engine.scrub() == Scrubbed(done=True)
 
     assert holding_marker(path) == []
+
+
+def churn(engine: SQLiteEngine, sql: Row, seed: int) -> Iterator[list[bytes]]:
+    """Put and delete rows at random; yield the texts of those deleted so far, 5 times."""
+    chance, live, gone = random.Random(seed), list[str](), list[bytes]()
+    rest = {"number": 0, "real": None, "bytes": b""}
+
+    def work(tx: Transaction) -> None:
+        for _ in range(50):
+            if live and chance.random() < 0.48:
+                key = live.pop(chance.randrange(len(live)))
+                tx.run(sql.delete, key=key)
+                gone.append(f"text of {key}.".encode())
+            else:
+                live.append(f"{chance.random():.12f}")
+                text = f"text of {live[-1]}." + "x" * chance.randrange(200)
+                tx.run(sql.put, key=live[-1], text=text, **rest)
+
+    for _ in range(5):
+        for _ in range(8):
+            engine.write(work)
+        yield gone
+
+
+def left_of(gone: list[bytes], path: Path) -> list[bytes]:
+    """Return which of *gone* are in the files of a database."""
+    content = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    return [each for each in gone if each in content]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_copy_of_a_row_that_was_moved_and_deleted_is_left(
+    engine: SQLiteEngine, sql: Row, path: Path, seed: int
+):
+    for gone in churn(engine, sql, seed):
+        assert engine.scrub() == Scrubbed(done=True)
+
+        assert left_of(gone, path) == []
+    integrity = connect(str(path), "reader").execute("pragma integrity_check").fetchall()
+    assert integrity == [("ok",)]
+
+
+def test_copies_that_another_connection_may_write_again_are_zeroed(
+    engine: SQLiteEngine, opened: Callable[[], SQLiteEngine], path: Path, sql: Row
+):
+    other = opened()
+    for number, gone in enumerate(churn(engine, sql, 5)):
+        other.write(putting(sql, f"{number}", number))
+        other.first(Row, sql.get_number, key=f"{number}")
+        assert engine.scrub() == Scrubbed(done=True)
+
+        assert left_of(gone, path) == []
+
+
+def test_sqlite_itself_leaves_copies_of_rows_that_it_moved(
+    engine: SQLiteEngine, sql: Row, path: Path
+):
+    (*_, gone) = (each for seed in range(3) for each in churn(engine, sql, seed))
+
+    with closing(apsw.Connection(str(path))) as file:
+        file.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    assert left_of(gone, path) != []
 
 
 def test_while_a_reader_holds_the_log_it_is_pending_and_done_soon_after(
