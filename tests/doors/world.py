@@ -27,6 +27,7 @@ from holdfast.doors.mcp.http import HttpHosts
 from holdfast.edits import Save
 from holdfast.ground.clock import to_rfc3339
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.run.history.versions import VersionSave, save_version
 from holdfast.memories.run.memory import RunMemory
@@ -224,6 +225,12 @@ def _once(ctx: RouterContext) -> str | None:
     return None if ctx.call_count else "ada"
 
 
+def _nothing(request: ExtractionRequest) -> str:
+    """Propose nothing."""
+    del request
+    return "{}"
+
+
 def app_of(hf: Holdfast, clock: FrozenClock, **more: Any) -> App:
     """Return a server of *hf* with a network, the console and MCP."""
     ada = Agent("ada", instructions="", model=ScriptedModel(lambda _: "Hello."))
@@ -232,7 +239,7 @@ def app_of(hf: Holdfast, clock: FrozenClock, **more: Any) -> App:
         hf,
         clock=clock,
         definitions=desk,
-        dream_model=lambda _: "{}",
+        dream_model=_nothing,
         make_site=Console,
         make_subapp=HttpHosts,
         **more,
