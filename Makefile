@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test hosts models lint types docs bench soak torture audit lock clean
+.PHONY: serve test hosts models lint types docs bench soak torture proof audit lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -82,6 +82,10 @@ torture: .venv/.tested .venv/hosts/.installed .venv/peers/.installed
 	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters
 	HOLDFAST_BENCHES=all $(BIN)/pytest tests/bench
 	$(BIN)/pytest --timeout 600 tests/torture/wheel_install.py
+
+# Attacks all that is promised for about 100 minutes, and writes docs/proof.md.
+proof: .venv/.tested .venv/audit/.installed
+	cd tests && ../$(BIN)/python -m torture.proof
 
 # Licences and known weaknesses of what the lock file names; a package that cannot be checked fails it.
 audit: .venv/.tested .venv/audit/.installed
