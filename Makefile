@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= 4
+JOBS ?= 6
 
 .PHONY: serve test hosts models lint types docs bench soak torture proof audit lock clean
 
