@@ -27,10 +27,11 @@ select coalesce(max(seq), 0) as seq from changes
 -- newest_change (postgres) --
 -- A running transaction may still write below the newest number, so "now" is the last transaction
 -- before the oldest running one.
-select coalesce(max(seq), 0) as seq, xid
+select seq, xid
 from changes
-where xid = (select max(xid) from changes where xid < pg_snapshot_xmin(pg_current_snapshot()))
-group by xid
+where xid < pg_snapshot_xmin(pg_current_snapshot())
+order by xid desc, seq desc
+limit 1
 
 -- count_changes --
 select count(*) as kept from changes where type <> :type
