@@ -10,6 +10,7 @@ from doors.http.asking import Asker
 from memories.longterm.model_servers import ModelServer, model_server
 
 from holdfast.doors.http.app import make_app
+from holdfast.engines.base import Transaction
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import resume_work
@@ -225,6 +226,24 @@ def test_one_of_two_workers_writes_the_result(
 
     copies = [each for each in hf.memory_stores.list().data if each.id != store]
     assert [texts(hf, each.id) for each in copies] == [{"/deploy.md": "Deploys go to fly.io."}]
+
+
+def test_a_dream_that_is_canceled_while_its_model_answers_makes_no_store(
+    hf: Holdfast, order: dict[str, Any], store: str
+) -> None:
+    id = waiting(hf, order)
+    engine = hf.consolidations.context.engine
+    row = job_of(engine, statements(engine), id)
+    memory, finish = dreaming(StoreMemory(hf.consolidations.context, store), row)
+
+    def end(tx: Transaction) -> Callable[[], None]:
+        # The last moment: the transaction that ends it has begun.
+        tx.run(statements(engine).cancel_job, id=id, now=memory.now())
+        return finish(tx)
+
+    ConsolidationWork(memory, id, lambda _: EDIT, end).tend()
+
+    assert [each.id for each in hf.memory_stores.list().data] == [store]
 
 
 def test_a_dream_that_a_process_left_is_done_by_the_next_and_goes_with_its_store(

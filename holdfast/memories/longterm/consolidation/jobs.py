@@ -294,16 +294,17 @@ def unfinished_jobs(engine: Engine, now: int) -> list[UnfinishedJob]:
     )
 
 
-class ConsolidationWork(Struct, frozen=True):
-    """Background task that does one job of consolidation.
+Finish = Callable[[Transaction], Callable[[], None]]
+"""Locks what a completed job changes, and returns what changes it in the same transaction."""
 
-    *finish* is called in the transaction in which the job completes.
-    """
+
+class ConsolidationWork(Struct, frozen=True):
+    """Background task that does one job of consolidation, with what its end writes."""
 
     memory: JobMemory
     id: str
     extractor: Extractor | None = None
-    finish: Callable[[Transaction], None] | None = None
+    finish: Finish | None = None
 
     def tend(self) -> float | None:
         """Do the job; see `Tender`."""
@@ -369,16 +370,13 @@ class _Run:
             self._checkpoint(inputs.changes(ids, answer))
         return "completed"
 
-    def end(
-        self,
-        status: JobStatus,
-        error: str | None,
-        finish: Callable[[Transaction], None] | None = None,
-    ) -> None:
+    def end(self, status: JobStatus, error: str | None, finish: Finish | None = None) -> None:
         """End the job with *status*, if this worker still has it, together with *finish*."""
         memory, what = self._memory, "failed" if error else "proposed"
 
         def work(tx: Transaction) -> None:
+            # The memory is locked before the job, as by decisions.
+            change = None if finish is None else finish(tx)
             ended = tx.run(
                 self._sql.end_job,
                 id=self._row.id,
@@ -390,8 +388,10 @@ class _Run:
             if ended:
                 tx.note(job_event(memory, what, self._row.id, status=status))
                 tx.after_commit(lambda: _JOBS.add(status))
-                if finish is not None:
-                    finish(tx)
+            if change is not None:
+                if not ended:
+                    raise LostJob
+                change()
 
         memory.engine.write(work)
 

@@ -17,7 +17,13 @@ from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.scope import Actor
 from holdfast.ground.validation import check_text, is_list
 from holdfast.memories.longterm.consolidation.decisions import accept_within
-from holdfast.memories.longterm.consolidation.jobs import JobRow, NewJob, put_job, statements
+from holdfast.memories.longterm.consolidation.jobs import (
+    Finish,
+    JobRow,
+    NewJob,
+    put_job,
+    statements,
+)
 from holdfast.memories.longterm.consolidation.records import Budget, JobRequest, encoded
 from holdfast.memories.stores.consolidation.decisions import StoreMemory
 from holdfast.memories.stores.records import JSONObject
@@ -207,18 +213,22 @@ def _demand_sessions(context: StoresContext, tx: Transaction, ids: Sequence[str]
         raise missing("sesn", unknown)
 
 
-def dreaming(memory: StoreMemory, row: JobRow) -> tuple[StoreMemory, Callable[[Transaction], None]]:
+def dreaming(memory: StoreMemory, row: JobRow) -> tuple[StoreMemory, Finish]:
     """Return *memory* as a dream reads and writes it, and what applies its changes."""
     task = task_of(row)
     acting = replace(memory.context, actor=Actor.session(task.session_id))
     own = replace(memory, context=acting, sessions=task.sessions)
     opens = own.opener(row, (), accepts=True)
 
-    def finish(tx: Transaction) -> None:
+    def finish(tx: Transaction) -> Callable[[], None]:
         unit = opens(tx)
-        applied = accept_within(own, unit, row.id)
-        made = replace(task, output=applied.store_id)
-        tx.run(statements(own.engine).set_dream, id=row.id, dream=encoded(made))
+
+        def change() -> None:
+            applied = accept_within(own, unit, row.id)
+            made = replace(task, output=applied.store_id)
+            tx.run(statements(own.engine).set_dream, id=row.id, dream=encoded(made))
+
+        return change
 
     return own, finish
 
