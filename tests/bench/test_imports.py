@@ -64,6 +64,10 @@ def test_a_use_of_the_library_loads_no_event_loop() -> None:
     assert "asyncio" not in brought(USE)
 
 
+def test_a_use_of_stores_loads_no_patterns_of_secrets() -> None:
+    assert "holdfast.ground.secrets.scanner" not in modules(USE)
+
+
 def test_importing_the_package_loads_nothing_of_it_yet() -> None:
     assert "apsw" not in brought("import holdfast")
 

@@ -1,6 +1,5 @@
 """Scan text for credentials before it is stored or sent to a model."""
 
-from holdfast.ground.secrets.scanner import SecretHit as SecretHit
-from holdfast.ground.secrets.scanner import find as find
-from holdfast.ground.secrets.scanner import looks_like_secret as looks_like_secret
-from holdfast.ground.secrets.scanner import redact as redact
+from holdfast.ground.lazy import lazy_names
+
+__getattr__, __dir__ = lazy_names(__name__)
