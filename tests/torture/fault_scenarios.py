@@ -30,6 +30,7 @@ from holdfast.doors.mount.storage.spool import Spool, SpoolEntry
 from holdfast.engines import migrate as migrations
 from holdfast.engines.migrate import Migration
 from holdfast.engines.sqlite import SQLiteEngine, database
+from holdfast.engines.sqlite.readers import FileReaders
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, PathTaken, Unavailable
 from holdfast.library.holdfast import Holdfast
@@ -312,6 +313,33 @@ class Writes(OnDatabase):
     def act(self) -> None:
         self.acts.neighbours(self.outcomes)
         self.acts.write(self.outcomes)
+
+
+class Alone(OnDatabase):
+    """Writes with the only connection: once that is closed, the log is read again."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.hf = holdfast.open(self.path)
+        self.hf.durable("agent").set("log", "x", category="note")
+        self.outcomes.known["d/log"] = "x"
+        engine = self.hf.engine
+        assert isinstance(engine, SQLiteEngine)
+        readers = engine.core.readers
+        assert isinstance(readers, FileReaders)
+        readers.hold(1.0)
+        readers.release()
+
+    def act(self) -> None:
+        assert self.hf is not None
+        durable = self.hf.durable("agent")
+        self.outcomes.act({"d/alone": "x"}, lambda: durable.set("alone", "x", category="note"))
+        never = (Call.SYNC, 1, LASTING)
+        if (
+            self.fault is not None
+            and (self.fault.call, self.fault.number, self.fault.times) == never
+        ):
+            assert not self.outcomes.acknowledged, "acknowledged without a sync"
 
 
 class Opening(OnDatabase):
@@ -671,6 +699,7 @@ class Exporting(Scenario):
 
 SCENARIOS: dict[str, type[Scenario]] = {
     "writes": Writes,
+    "alone": Alone,
     "opening": Opening,
     "joining": Joining,
     "creating": Creating,

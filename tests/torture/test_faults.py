@@ -41,7 +41,7 @@ TESTS = Path(__file__).parent.parent
 SERVER_SHARE = 4
 """The part of the faults that the server has, as a divisor."""
 GROUPS = [
-    ("writes", "joining", "forking"),
+    ("writes", "alone", "joining", "forking"),
     ("opening", "creating", "migrating", "closing"),
     ("backup", "restore"),
     ("spool", "checkpoints", "export"),
@@ -123,6 +123,7 @@ def test_no_fault_of_a_file_breaks_a_promise_of_the_library(
 ALL = 100_000
 BROKEN = (
     "writes=SYNC:EIO:0",
+    "alone=SYNC:EIO:0",
     "opening=OPEN:EMFILE:1",
     "joining=SIZE:EIO",
     "creating=OPEN:EIO:1",
