@@ -118,7 +118,7 @@ def resume_erasures(hf: Holdfast, clock: Clock, *, grace: int = 0) -> int:
     return library.finish_erasures(hf.engine, hf.longterm_shared, clock, grace=grace)
 
 
-def sweep_held(hf: Holdfast, clock: Clock) -> None:
+def drop_held(hf: Holdfast, clock: Clock) -> None:
     """Forget what was held for 30 days, in all workspaces. Raises Unavailable."""
     library.forget_held(hf.engine, hf.longterm_shared, clock)
 

@@ -26,13 +26,7 @@ from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.activity import take_samples
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import mining_gauges
-from holdfast.library.open import (
-    resume_erasures,
-    sweep_held,
-    sweep_questions,
-    sweep_runs,
-    tend_work,
-)
+from holdfast.library.open import drop_held, resume_erasures, sweep_questions, sweep_runs, tend_work
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.retention import sweep_all
 from holdfast.memories.stores.credentials import Credentials, SignIns
@@ -505,7 +499,7 @@ class ServerState:
             trim_changes(self.hf.engine, self.clock.now())
             drop_edits(self.hf.engine, self.clock.now())
             self.sign_ins.drop_ended()
-            sweep_held(self.hf, self.clock)
+            drop_held(self.hf, self.clock)
             take_samples(self.hf.engine, self.clock.now())
         except Unavailable as error:
             _log.warning("the hourly sweep was not finished: %s", error.reason)

@@ -202,7 +202,7 @@ def redact_mentions_again(
 
 
 class _Place(Struct, frozen=True):
-    """Where names are sought: its texts, the names as they stand there, and how one is redacted."""
+    """Where names are sought: its texts, the names there, and how one is redacted."""
 
     rows: Iterator[MentionRow]
     word: Word

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite
 from typing import Literal, cast
 from urllib.parse import quote, urlencode
@@ -22,9 +22,9 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.ground import json_values
-from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.clock import from_microseconds, to_rfc3339
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
-from holdfast.ground.scope import checked_name
+from holdfast.ground.scope import WriteSubject, checked_name
 from holdfast.ground.text import encoded
 from holdfast.ground.trust import WriterTier, checked_tier
 from holdfast.library.remote.errors import from_answer
@@ -263,13 +263,12 @@ class WireClient:
         *,
         api_key: str | None,
         workspace: str,
-        subject: str | None = None,
-        since: datetime | None = None,
+        subject: WriteSubject | None = None,
         tier: WriterTier | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connections, self._workspace, self._pause = connections, workspace, pause
-        self._subject, self._since = subject, since
+        self._subject = subject
         self.tier: WriterTier | None = tier
         self._closed = False
         self._api_key = _checked_header("api_key", api_key or "")
@@ -277,9 +276,9 @@ class WireClient:
         if workspace != "default":
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
         if subject is not None:
-            self._headers["holdfast-subject"] = checked_name("user", subject)
-        if since is not None:
-            self._headers["holdfast-since"] = to_rfc3339(since.astimezone(UTC))
+            self._headers["holdfast-subject"] = checked_name("user", subject.user)
+            if subject.since is not None:
+                self._headers["holdfast-since"] = to_rfc3339(from_microseconds(subject.since))
         if tier is not None:
             self._headers["holdfast-tier"] = checked_tier(tier)
 
@@ -293,21 +292,18 @@ class WireClient:
         *,
         api_key: str | None = None,
         workspace: str | None = None,
-        subject: str | None = None,
-        since: datetime | None = None,
+        subject: WriteSubject | None = None,
         tier: WriterTier | None = None,
     ) -> "WireClient":
         """Return a client on the same connections with another credential or workspace.
 
-        Its writes are linked to the person *subject*, work about whom began at *since*, and are of
-        *tier*.
+        Its writes are linked to the person of *subject*, and of *tier*.
         """
         return WireClient(
             self._connections,
             api_key=api_key or self._api_key,
             workspace=workspace or self._workspace,
             subject=subject or self._subject,
-            since=since if subject else self._since,
             tier=tier or self.tier,
             pause=self._pause,
         )

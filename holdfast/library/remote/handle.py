@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import library, memories
 from holdfast.engines.base import Engine
-from holdfast.ground.clock import SystemClock
+from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,
     InvalidInput,
@@ -24,7 +24,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
-from holdfast.ground.scope import Actor, checked_name
+from holdfast.ground.scope import Actor, WriteSubject, checked_name
 from holdfast.ground.trust import WriterTier
 from holdfast.library.activity import Sample
 from holdfast.library.consolidations import Consolidations
@@ -352,7 +352,8 @@ class RemoteHoldfast:
         """
         checked_name("user", user)
         began = (since or identity(self._client).at) if fenced else None
-        client = self._client.acting(subject=user, since=began)
+        subject = WriteSubject(user=user, since=None if began is None else to_microseconds(began))
+        client = self._client.acting(subject=subject)
         return RemoteHoldfast(
             client, on_close=client.close, trace_content=self.opened.trace_content
         )

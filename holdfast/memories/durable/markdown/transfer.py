@@ -298,9 +298,10 @@ class Intake:
         self._remove((gone.seq, gone.key) for gone in entry.evicted)
 
     def _source(self, number: int) -> Provenance | None:
-        """Return the provenance that the file states; None if it states none, or has no new text.
+        """Return the provenance that the file states; None if there is none to set.
 
-        A text that gives orders is held whatever its tier, as the file may be anyone's.
+        An unchanged text keeps its own. One that gives orders is held whatever its tier, as the
+        file may be anyone's.
         """
         file, before, context = self._files[number], self._before(number), self._unit.context
         text = file.checked.content
