@@ -32,13 +32,13 @@ SABOTAGES = (
         "::test_no_power_loss_loses_what_the_library_acknowledged",
     ),
     Sabotage(
-        broken="a write on SQLite is acknowledged before its commit",
+        broken="a write on SQLite is acknowledged 20 ms before its commit",
         file="engines/sqlite/writer.py",
         old='            sent = True\n            connection.do("commit")\n',
         new="            sent = True\n            deliver(ran)\n            for slot in ran:\n"
-        '                slot.finish = bool\n            connection.do("commit")\n',
-        test="tests/torture/test_power_loss.py"
-        "::test_no_power_loss_loses_what_the_library_acknowledged",
+        "                slot.finish = bool\n            sleep(0.02)\n"
+        '            connection.do("commit")\n',
+        test="tests/torture/test_killed.py::test_no_acknowledged_write_is_lost_on_sqlite",
     ),
     Sabotage(
         broken="the spool of a mount does not sync unsaved bytes",
@@ -222,6 +222,13 @@ SABOTAGES = (
         file="engines/sqlite/writer.py",
         old="                return self._resolve_doubt(ours, ran, seq if seq != base else None)\n",
         new="                return ran\n",
+        test="tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Sabotage(
+        broken="a commit whose sync failed counts once the log alone has it",
+        file="engines/sqlite/writer.py",
+        old="            return rows[0][0] == 1 and empty(connection)\n",
+        new="            return rows[0][0] == 1\n",
         test="tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
     ),
     Sabotage(
