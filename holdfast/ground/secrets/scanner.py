@@ -15,6 +15,8 @@ from holdfast.ground.secrets.heuristics import (
     assignment_spans,
     code_spans,
     entropy_spans,
+    is_innocent,
+    is_opaque,
     phrase_spans,
     prose_spans,
 )
@@ -23,8 +25,6 @@ from holdfast.ground.secrets.normalise import (
     Kind,
     Shadow,
     Span,
-    is_innocent,
-    is_opaque,
     mark,
     shadows,
 )

@@ -9,6 +9,7 @@ one up touches the postings of that store alone.
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from heapq import merge
 from itertools import islice
 from typing import Final
@@ -16,8 +17,6 @@ from typing import Final
 import msgspec
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_JOINED = re.compile(f"[^\\W_{_ALONE}]")
-_WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 _ASCII_WORD = re.compile("[a-z0-9]+")
 _WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
@@ -32,6 +31,19 @@ WORDS_ASKED_MAX = 64
 
 HITS_WEIGHED_MAX = 200
 """Hits in one memory that are considered for its snippet."""
+
+
+# Compiled at their first use: their ranges take longer than all else of the module.
+
+
+@cache
+def _joined() -> re.Pattern[str]:
+    return re.compile(f"[^\\W_{_ALONE}]")
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 
 
 def folded(text: str) -> str:
@@ -50,7 +62,7 @@ def _plain(wide: re.Match[str]) -> str:
 def words_of(text: str) -> list[str]:
     """Return the words of *text*, in order, folded."""
     plain = folded(unescaped(text) if "\\" in text else text)
-    words: list[str] = (_ASCII_WORD if plain.isascii() else _WORD).findall(plain)
+    words: list[str] = (_ASCII_WORD if plain.isascii() else _word()).findall(plain)
     if max(map(len, words), default=0) <= WORD_MAX:
         return words
     return [word[:WORD_MAX] for word in words]
@@ -120,19 +132,20 @@ def _places(flat: str, words: list[str]) -> Iterator[int]:
         yield from merge(*(_whole(plain, word) for word in words))
         return
     wanted = set(words)
-    for each in _WORD.finditer(flat):
+    for each in _word().finditer(flat):
         if not wanted.isdisjoint(words_of(each[0])):
             yield each.start()
 
 
 def _whole(plain: str, word: str) -> Iterator[int]:
     """Yield the offsets of *word* in *plain* where it is a whole word."""
-    alone = not _JOINED.match(word)
+    joined = _joined().match
+    alone = not joined(word)
     at = plain.find(word)
     while at >= 0:
         end = at + len(word)
-        begins = at == 0 or not _JOINED.match(plain, at - 1)
-        ends = len(word) == WORD_MAX or not _JOINED.match(plain, end)
+        begins = at == 0 or not joined(plain, at - 1)
+        ends = len(word) == WORD_MAX or not joined(plain, end)
         if alone or (begins and ends):
             yield at
         at = plain.find(word, end)
