@@ -339,8 +339,10 @@ class StoreTransaction:
         )
 
     def _put(self, statement: LiteralString, rows: Sequence[Row]) -> None:
-        if len(rows) == 1:
-            self.tx.send(statement, **rows[0])
+        # On PostgreSQL all that is sent goes in one trip; `run_many` is one of its own.
+        if len(rows) == 1 or self.context.engine.dialect == "postgres":
+            for row in rows:
+                self.tx.send(statement, **row)
         elif rows:
             self.tx.run_many(statement, rows)
 
