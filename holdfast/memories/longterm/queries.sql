@@ -175,14 +175,30 @@ select count(*) as rows from ltm_tombstones
 where workspace = :workspace and collection = :collection and at > :at
     and id >= :first and id < :last
 
--- alike --
--- Live items of about so many terms that hold one of some, and those whose texts are the same but
--- for case and marks.
+-- alike (sqlite) --
+-- Live items of about so many terms that hold one of some and one of others, and those whose texts
+-- are the same but for case and marks.
 select number, id, fold, body, text
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
     and held is null and terms between :least and :most
-    and (body like :first or body like :second or body like :third or body like :fourth)
+    and (instr(body, :first) or instr(body, :second) or instr(body, :third) or instr(body, :fourth))
+    and (instr(body, :fifth) or instr(body, :sixth) or instr(body, :seventh) or instr(body, :eighth))
+union all
+select number, id, fold, body, text
+from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+    and held is null and fold = :fold
+
+-- alike (postgres) --
+select number, id, fold, body, text
+from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+    and held is null and terms between :least and :most
+    and (strpos(body, cast(:first as text)) > 0 or strpos(body, cast(:second as text)) > 0
+        or strpos(body, cast(:third as text)) > 0 or strpos(body, cast(:fourth as text)) > 0)
+    and (strpos(body, cast(:fifth as text)) > 0 or strpos(body, cast(:sixth as text)) > 0
+        or strpos(body, cast(:seventh as text)) > 0 or strpos(body, cast(:eighth as text)) > 0)
 union all
 select number, id, fold, body, text
 from ltm_items

@@ -7,7 +7,9 @@ and negations. A pure rule: "tabs over spaces" is not "spaces over tabs".
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
+from itertools import zip_longest
 from math import ceil
 
 from msgspec import Struct
@@ -38,7 +40,8 @@ _NUMBER_WORDS = {
 """Numbers in words."""
 _NUMBER = re.compile(rf"\d+(?:[.,:]\d+)*|\b(?:{'|'.join(_NUMBER_WORDS)})\b")
 _WORD = re.compile(r"[^\W_]+(?:'[a-z]+)?")
-ANY, EVERY = "%", 2**31 - 1
+ANY, EVERY = "", 2**31 - 1
+"""What every body holds, and more terms than any has."""
 SOUGHT = 4
 """Terms of a text, one of which its duplicates hold, that a statement looks for."""
 TINY = 1e-9
@@ -54,14 +57,23 @@ _MARKS = bytes(
 """What `fold_of` leaves out of a text that is ASCII."""
 
 
-class ComparedText(Struct, frozen=True, kw_only=True):
+class ComparedText(Struct, frozen=True, kw_only=True, dict=True):
     """A text analysed for comparison."""
 
+    text: str
     terms: tuple[str, ...]
     fold: bytes
     """The same for texts that differ in case, punctuation and white space alone."""
-    numbers: tuple[str, ...]
-    negations: int
+
+    @cached_property
+    def numbers(self) -> tuple[str, ...]:
+        """The numbers in it, in order, those in words too."""
+        return numbers_of(self.text)
+
+    @cached_property
+    def negations(self) -> int:
+        """How many negations it has."""
+        return negations_of(self.text)
 
 
 class Like(Struct, frozen=True, kw_only=True):
@@ -76,12 +88,7 @@ class Like(Struct, frozen=True, kw_only=True):
 
 def said(text: str) -> ComparedText:
     """Analyse *text* for comparison."""
-    return ComparedText(
-        terms=tuple(analyze(text)),
-        fold=fold_of(text),
-        numbers=numbers_of(text),
-        negations=negations_of(text),
-    )
+    return ComparedText(text=text, terms=tuple(analyze(text)), fold=fold_of(text))
 
 
 def fold_of(text: str) -> bytes:
@@ -108,25 +115,24 @@ def negations_of(text: str) -> int:
 class SimilarityBounds(Struct, frozen=True, kw_only=True):
     """Bounds that a similar text must meet: number of terms, and what they hold.
 
-    The patterns are of SQL; one of them must match. As many stand in a statement.
+    Its body holds a term of each of the two groups `sought`, which have at most `SOUGHT` terms.
     """
 
     least: int
     most: int
-    patterns: tuple[str, ...] = (ANY,) * SOUGHT
+    sought: tuple[tuple[str, ...], tuple[str, ...]] = ((ANY,), (ANY,))
 
     @property
-    def params(self) -> dict[str, int | str]:
+    def params(self) -> dict[str, int | str | None]:
         """The parameters of a statement."""
-        first, second, third, fourth = self.patterns
-        return {
-            "least": self.least,
-            "most": self.most,
-            "first": first,
-            "second": second,
-            "third": third,
-            "fourth": fourth,
-        }
+        named: dict[str, int | str | None] = {"least": self.least, "most": self.most}
+        for group, names in zip(self.sought, _NAMES, strict=True):
+            named.update(zip_longest(names, group))
+        return named
+
+
+_NAMES = (("first", "second", "third", "fourth"), ("fifth", "sixth", "seventh", "eighth"))
+"""Names of the terms of both groups in a statement."""
 
 
 def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
@@ -141,13 +147,12 @@ def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
     most = int(count * (2 - least) / least + TINY)
     shared = ceil(least * (count + fewest) / 2 - TINY)
     needed = count - shared + 1
-    sought = sorted(set(terms), key=lambda term: (-len(term), term))[:needed]
-    if not 1 <= needed == len(sought) <= SOUGHT:
+    longest = sorted(set(terms), key=lambda term: (-len(term), term))
+    if not 1 <= needed <= min(SOUGHT, len(longest)):
         return SimilarityBounds(least=fewest, most=most)
-    patterns = [f"%{term}%" for term in sought]
-    return SimilarityBounds(
-        least=fewest, most=most, patterns=(*patterns, *patterns[:1] * (SOUGHT - needed))
-    )
+    others = longest[needed : 2 * needed]
+    second = tuple(others) if len(others) == needed else (ANY,)
+    return SimilarityBounds(least=fewest, most=most, sought=(tuple(longest[:needed]), second))
 
 
 def similarity(one: Sequence[str], other: Sequence[str]) -> float:
