@@ -195,7 +195,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, clock: FrozenClock) -> Itera
         yield place
 
 
-def test_each_route_refuses_each_credential_that_lacks_the_right_and_shows_its_own_to_others(
+def test_each_route_refuses_each_credential_without_the_right(
     place: World,
 ) -> None:
     """Try all but the writes that succeed."""

@@ -246,4 +246,112 @@ SABOTAGES = (
         new="            raise error\n",
         test="tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
     ),
+    Sabotage(
+        broken="a key reaches the workspace that a header names",
+        file="doors/http/auth.py",
+        old="        if any(each != credential.workspace for each in requested.values()):\n",
+        new="        if not requested.keys() <= requested.keys():\n",
+        test="tests/doors/test_authorisation.py"
+        "::test_each_route_refuses_each_credential_without_the_right",
+    ),
+    Sabotage(
+        broken="an expired session token is admitted",
+        file="memories/stores/credentials.py",
+        old="        if row.expires_at is not None and row.expires_at <= to_microseconds(self._clock.now()):\n"
+        "            return None\n",
+        new="",
+        test="tests/doors/test_authorisation.py"
+        "::test_each_route_refuses_each_credential_without_the_right",
+    ),
+    Sabotage(
+        broken="a store attached to read is written",
+        file="memories/stores/rows.py",
+        old='    if write and found.access != "read_write":\n',
+        new="    if write and found.access is None:\n",
+        test="tests/doors/test_authorisation.py"
+        "::test_each_route_refuses_each_credential_without_the_right",
+    ),
+    Sabotage(
+        broken="a store is found from another workspace",
+        file="memories/stores/queries.sql",
+        old="select id, name, description, metadata, created_at, updated_at, archived_at\n"
+        "from stores\n"
+        "where id = :store and workspace = :workspace\n",
+        new="select id, name, description, metadata, created_at, updated_at, archived_at\n"
+        "from stores\n"
+        "where id = :store and (workspace = :workspace or workspace <> :workspace)\n",
+        test="tests/doors/test_authorisation.py"
+        "::test_each_route_refuses_each_credential_without_the_right",
+    ),
+    Sabotage(
+        broken="the console checks no scope",
+        file="doors/console/visitors.py",
+        old="        if not self.may(needed):\n",
+        new="        if needed is None:\n",
+        test="tests/doors/test_authorisation_console.py"
+        "::test_each_page_refuses_each_visitor_who_lacks_the_right",
+    ),
+    Sabotage(
+        broken="a bound key opens every person's and agent's pages",
+        file="doors/console/visitors.py",
+        old="        if owner is None or segments.get(bound, owner) != owner:\n",
+        new="        if owner is None:\n",
+        test="tests/doors/test_authorisation_console.py"
+        "::test_each_page_refuses_each_visitor_who_lacks_the_right",
+    ),
+    Sabotage(
+        broken="the console carries out forms of other sites",
+        file="doors/console/visitors.py",
+        old="    if not allowed:\n",
+        new="    if allowed is None:\n",
+        test="tests/doors/test_authorisation_console.py"
+        "::test_each_page_refuses_each_visitor_who_lacks_the_right",
+    ),
+    Sabotage(
+        broken="a sign-in to the console does not lapse",
+        file="memories/stores/credentials.py",
+        old="        if now >= min(sign_in.expires_at, sign_in.seen_at + SIGN_IN_IDLE):\n"
+        "            return None\n",
+        new="",
+        test="tests/doors/test_authorisation_console.py"
+        "::test_each_page_refuses_each_visitor_who_lacks_the_right",
+    ),
+    Sabotage(
+        broken="a key that only reads gets the tools that write",
+        file="doors/mcp/http.py",
+        old='        may_write = principal.scope != "read"\n',
+        new="        may_write = principal.scope is not None\n",
+        test="tests/doors/test_authorisation_mcp.py"
+        "::test_each_credential_reaches_the_tools_resources_and_prompts_of_its_rights",
+    ),
+    Sabotage(
+        broken="a host reads a resource of any agent",
+        file="doors/mcp/resources.py",
+        old='        elif kind == "durable" and names == [self._memories.owners.agent]:\n',
+        new='        elif kind == "durable":\n',
+        test="tests/doors/test_authorisation_mcp.py"
+        "::test_each_credential_reaches_the_tools_resources_and_prompts_of_its_rights",
+    ),
+    Sabotage(
+        broken="the policy that holds agents apart is dropped",
+        file="engines/migrations/0001_schema.postgres.sql",
+        old="    'durable_entries', 'durable_agents', 'durable_limits', 'durable_changes',\n",
+        new="    'durable_agents', 'durable_limits', 'durable_changes',\n",
+        test="tests/doors/test_authorisation.py"
+        "::test_on_postgresql_a_statement_reaches_the_rows_of_its_owners_alone_in_every_table",
+    ),
+    Sabotage(
+        broken="an item is believed for a name that only others wrote",
+        file="memories/longterm/trust/evidence.py",
+        old="    if not foreign and is_stated(context, text, own, speakers):\n",
+        new="    if is_stated(context, text, own, speakers):\n",
+        test="tests/library/evaluation/test_attacks.py::test_each_class_is_within_its_limits",
+    ),
+    Sabotage(
+        broken="what a user quotes counts as the user's word",
+        file="memories/longterm/trust/rules.py",
+        old='    return _QUOTED.sub(" ", text)\n',
+        new="    return text\n",
+        test="tests/library/evaluation/test_attacks.py::test_each_class_is_within_its_limits",
+    ),
 )
