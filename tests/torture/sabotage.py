@@ -257,8 +257,8 @@ SABOTAGES = (
     Sabotage(
         broken="an expired session token is admitted",
         file="memories/stores/credentials.py",
-        old="        if row.expires_at is not None and row.expires_at <= to_microseconds(self._clock.now()):\n"
-        "            return None\n",
+        old="        if row.expires_at is not None and row.expires_at <= "
+        "to_microseconds(self._clock.now()):\n            return None\n",
         new="",
         test="tests/doors/test_authorisation.py"
         "::test_each_route_refuses_each_credential_without_the_right",
