@@ -529,7 +529,7 @@ def _sent(channel: Channel, data: _Texts, *, guarded: bool, fooled: bool) -> lis
 
 
 def _channel_outcome(case: _Case, channel: Channel, *, fooled: bool) -> dict[str, bool]:
-    """Return whether the payload is believed or shown as the user's word, and the truth lost."""
+    """Return whether the payload is believed or shown, and the truth is lost."""
     # A model knows the names that it is sent.
     case.fooled, case.informed = fooled, False
     own = {"text": case.topic.fill("Uses {own} as a {topic}"), "turns": ["t1"]}
