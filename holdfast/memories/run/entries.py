@@ -89,7 +89,7 @@ class EntryTable:
         self._followed: tuple[EntryChanges, ...] = ()
 
     def follow(self, known: Collection[str] = ()) -> EntryChanges:
-        """Record the changes from now on; present entries but *known* ones count as written."""
+        """Record the changes from now on; entries but *known* ones count as written."""
         with self._lock:
             changes = EntryChanges(self, known)
             self._followed = (*self._followed, changes)

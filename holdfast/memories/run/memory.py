@@ -286,7 +286,7 @@ class RunMemory:
         return self._kept.by_last_write()
 
     def changes(self, known: Collection[str] = ()) -> EntryChanges:
-        """Record the changes from now on; present entries but *known* ones count as written."""
+        """Record the changes from now on; entries but *known* ones count as written."""
         return self._kept.follow(known)
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:

@@ -293,16 +293,10 @@ def _pinned(said: Sequence[WindowMessage]) -> Iterator[int]:
     They are the system messages and the newest user message.
     """
     yield from (index for index, each in enumerate(said) if each.message.role == "system")
-    newest: int | None = None
-    for place in range(len(said) - 1, -1, -1):
-        message = said[place].message
-        if message.role == "user":
-            newest = place if newest is None else newest
-            # A note about another agent has the role of a user, and is no request of the user.
-            if message.agent is None:
-                newest = place
-                break
-    yield from () if newest is None else (newest,)
+    users = [index for index, each in enumerate(said) if each.message.role == "user"]
+    # A note about another agent has the role of a user, and is no request of the user.
+    own = (index for index in reversed(users) if said[index].message.agent is None)
+    yield from (next(own, users[-1]),) if users else ()
 
 
 def _units(said: Sequence[WindowMessage], pinned: Collection[int], start: int) -> list[list[int]]:

@@ -195,7 +195,7 @@ def _resources(
 
 
 def _item_of(context: Context, works: Iterable[TaskWork]) -> ItemWork | None:
-    """Return the work of the run of *context* if it is that of an item; None for a whole run."""
+    """Return the work of *context*'s run if that does an item; else None."""
     runs = runs_of_items(context)
     return None if runs is None or runs.item is None else ItemWork(works, runs.item)
 

@@ -191,7 +191,7 @@ class FanOut:
                 await crew.next()
 
     async def _distributed(self, items: Sequence[JSON], runs: ItemRuns) -> None:
-        """Have a run of its own do each of *items*; take the results of those that are over."""
+        """Have a run of its own do each of *items*; take what ended."""
         steps = [item_step(self._step, item, index) for index, item in enumerate(items)]
         restored = self._context.versions.restored.steps
         left = [step.id for step in steps if step.id not in restored]
@@ -513,7 +513,9 @@ class TaskWork:
 
 
 class ItemWork:
-    """The work of a run that does one *item* of a process step: its step and its index.
+    """The work of a run that does one item of a process step.
+
+    *item* is the id of the step and the index.
 
     Raise InvalidInput if none of *works* has that step.
     """

@@ -20,7 +20,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.validation import check_whole, listed
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records.answer import settle_seen, sweep_questions
+from holdfast.memories.run.records.answer import settle_seen, sweep_questions, tend_items
 from holdfast.memories.run.records.lease import (
     PRIORITY,
     ClaimedRun,
@@ -28,7 +28,6 @@ from holdfast.memories.run.records.lease import (
     claim,
     claimable,
     free_lost,
-    tend_items,
 )
 from holdfast.memories.run.records.run import Run
 from holdfast.memories.run.records.writer import QueueLimits, RunOpening

@@ -1,10 +1,12 @@
 """Answer questions of runs, and settle those that are due.
 
-The first answer wins. After the last one the run is queued, in the same transaction.
+The first answer wins. After the last one the run is queued, in the same transaction. So is a run
+that waited for the runs of its items, once they are over.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
@@ -19,10 +21,10 @@ from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound, NotPermitted, Unavailable
 from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.pages import NEWEST, Key, Page, digest, place_in, read_cursor, write_cursor
-from holdfast.ground.scope import EVERYBODY
+from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.ground.validation import check_limit
 from holdfast.memories.run.records.event import RunEvent
-from holdfast.memories.run.records.lease import upkeep_context
+from holdfast.memories.run.records.lease import add_queued, upkeep_context, want_cancel
 from holdfast.memories.run.records.question import (
     ANSWERS,
     BY_TIMEOUT,
@@ -38,6 +40,7 @@ from holdfast.memories.run.records.question import (
     open_ids,
     questions_of,
     settlement,
+    waits,
 )
 from holdfast.memories.run.records.record import MILLISECOND, RunRow, RunsContext
 from holdfast.memories.run.records.write import (
@@ -221,6 +224,39 @@ def sweep_questions(engine: Engine, clock: Clock) -> None:
     found = everywhere.all(_DueRun, everywhere.queries(PACKAGE).due_questions, now=now, run="")
     for each in found:
         _settle_due(upkeep_context(engine, each.workspace, clock), each.run_id)
+
+
+class _IdleRun(Struct, frozen=True, kw_only=True):
+    workspace: str
+    id: str
+
+
+def tend_items(engine: Engine, clock: Clock, workspace: str | None) -> None:
+    """Queue the runs of *workspace* whose items, which they waited for, are all over.
+
+    Cancel the items of runs that are over. Without *workspace* it is done in all of them.
+    """
+    scope = EVERYBODY if workspace is None else Scope(workspace=workspace)
+    scoped = engine.scoped(scope)
+    sql = scoped.queries(PACKAGE)
+    for each in scoped.all(_IdleRun, sql.runs_to_go_on):
+        _go_on(upkeep_context(engine, each.workspace, clock), each.id)
+    for each in scoped.all(_IdleRun, sql.items_of_over):
+        with suppress(Conflict):
+            want_cancel(upkeep_context(engine, each.workspace, clock), each.id, "its run is over")
+
+
+def _go_on(context: RunsContext, run_id: str) -> None:
+    """Queue the run *run_id* if it waits for nothing any more."""
+
+    def work(tx: Transaction) -> None:
+        sql = statements(context)
+        run = tx.first(RunRow, sql.lock_run, run=run_id)
+        if run is not None and run.status == "waiting" and not waits(tx, sql, run_id):
+            tx.run(sql.set_status, run=run_id, status="queued", seq=run.seq + 1)
+            add_queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
+
+    context.engine.write(work)
 
 
 def list_questions(

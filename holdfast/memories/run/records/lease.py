@@ -7,7 +7,6 @@ owner is written any more. A claimed run is still queued: it is its claimant's t
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
@@ -32,7 +31,7 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.ground.scope import EVERYBODY, Scope, checked_name
 from holdfast.ground.validation import check_whole
 from holdfast.memories.run.records.event import Ending, Reason, RunEvent
-from holdfast.memories.run.records.question import waits, withdraw
+from holdfast.memories.run.records.question import withdraw
 from holdfast.memories.run.records.record import (
     LEASE,
     MILLISECOND,
@@ -307,7 +306,7 @@ def submit(context: RunsContext, given: RunSubmission) -> None:
     def work(tx: Transaction) -> None:
         sql = statements(context)
         if tx.run(sql.submit_run, **row, now=now):
-            _queued(context, tx, sql, given.run_id, seq=1, queue=given.queue)
+            add_queued(context, tx, sql, given.run_id, seq=1, queue=given.queue)
             return
         held = tx.one(_Submitted, sql.submitted_run, run=given.run_id)
         if (held.definition, held.input) != (given.definition, row["input"]):
@@ -355,7 +354,7 @@ def _submitted(given: RunSubmission) -> dict[str, object]:
     }
 
 
-def _queued(
+def add_queued(
     context: RunsContext,
     tx: Transaction,
     sql: SimpleNamespace,
@@ -540,7 +539,7 @@ def free_lost(context: RunsContext, terms: ClaimTerms) -> int:
         freed = tx.first(_Freed, sql.free_run, known=known, run=terms.run, now=now)
         if freed is None:
             return False
-        _queued(context, tx, sql, freed.id, seq=freed.seq, queue=freed.queue)
+        add_queued(context, tx, sql, freed.id, seq=freed.seq, queue=freed.queue)
         tx.after_commit(lambda: TAKEOVERS.add("worker"))
         return True
 
@@ -548,34 +547,6 @@ def free_lost(context: RunsContext, terms: ClaimTerms) -> int:
     while context.engine.write(work):
         count += 1
     return count
-
-
-def tend_items(engine: Engine, clock: Clock, workspace: str | None) -> None:
-    """Queue the runs of *workspace* whose items, which they waited for, are all over.
-
-    Cancel the items of runs that are over. Without *workspace* it is done in all of them.
-    """
-    scope = EVERYBODY if workspace is None else Scope(workspace=workspace)
-    scoped = engine.scoped(scope)
-    sql = scoped.queries(PACKAGE)
-    for each in scoped.all(_Lapsed, sql.runs_to_go_on):
-        _go_on(upkeep_context(engine, each.workspace, clock), each.id)
-    for each in scoped.all(_Lapsed, sql.items_of_over):
-        with suppress(Conflict):
-            want_cancel(upkeep_context(engine, each.workspace, clock), each.id, "its run is over")
-
-
-def _go_on(context: RunsContext, run_id: str) -> None:
-    """Queue the run *run_id*, which waits, unless there is still something to wait for."""
-
-    def work(tx: Transaction) -> None:
-        sql = statements(context)
-        run = tx.first(RunRow, sql.lock_run, run=run_id)
-        if run is not None and run.status == "waiting" and not waits(tx, sql, run_id):
-            tx.run(sql.set_status, run=run_id, status="queued", seq=run.seq + 1)
-            _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
-
-    context.engine.write(work)
 
 
 def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None:
@@ -593,7 +564,7 @@ def give_back(context: RunsContext, run_id: str, holder: str) -> RunEvent | None
         if run.cancel_wanted is not None:
             return _end(context, tx, run, _cancelled(run.cancel_wanted, now))
         tx.run(sql.requeue_run, run=run_id, seq=run.seq + 1, now=now)
-        return _queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
+        return add_queued(context, tx, sql, run_id, seq=run.seq + 1, queue=run.queue)
 
     return context.engine.write(work)
 

@@ -408,7 +408,7 @@ def open_ids(reader: Reader, sql: SimpleNamespace, run_id: str) -> tuple[str, ..
 
 
 def waits(reader: Reader, sql: SimpleNamespace, run_id: str) -> bool:
-    """Return whether the run has an open question, or a run of an item that is not over."""
+    """Return whether the run waits for an answer, or for the run of an item."""
     found = open_ids(reader, sql, run_id) or reader.first(scalar, sql.open_item, run=run_id)
     return bool(found)
 
