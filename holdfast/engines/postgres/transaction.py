@@ -206,7 +206,7 @@ class PostgresTransaction(Asking):
         return self._noted
 
     def number(self, numbers: Sequence[int]) -> None:
-        """Give the noted events the *numbers* of their committed changes; none leaves them."""
+        """Give the noted events their *numbers*; without any, leave them."""
         if numbers:
             self._noted = [
                 replace(event, seq=seq, cursor=cursor_at(self._xid or 0, seq))
