@@ -235,7 +235,7 @@ class UnusedSpace:
         """That of the next log, while all pages that were written before it are clean."""
 
     def erase(self, connection: Connection) -> bool:
-        """Truncate the log and zero unused space; False if another connection prevents it.
+        """Truncate the log and zero unused space; False if a connection prevents it.
 
         Pages that were not written since the last time are not read.
         """
@@ -270,7 +270,7 @@ class UnusedSpace:
 
 
 def _log_of(path: str) -> tuple[int | None, set[int]]:
-    """Return the salt of the log of the database *path*, None if empty, and the pages in it."""
+    """Return the salt of the log of *path*, None if empty, and the pages in it."""
     try:
         flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
         file = apsw.VFSFile("", f"{path}-wal", flags)
@@ -292,7 +292,7 @@ def _log_of(path: str) -> tuple[int | None, set[int]]:
 
 
 def _zero(path: Path, pages: Collection[int] | None) -> bool:
-    """Zero the unused space of *pages*, or of all; return whether any was in use before."""
+    """Zero the unused space of *pages*, or of all; return whether any had content."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     # The driver's stub names a type that is missing in the oldest supported Python.
     file: Any = apsw.VFSFile("", str(path), flags)
