@@ -31,6 +31,7 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.records import Turn
 from holdfast.testing.serving import serving
 
@@ -62,6 +63,23 @@ def say_more(hf: Holdfast) -> None:
     for each in wrong:
         with pytest.raises(HoldfastError):
             each()
+
+
+def fail_to_mine(hf: Holdfast) -> None:
+    """Let the extractor of ada fail with an error that quotes what it was given."""
+
+    def failing(request: ExtractionRequest) -> str:
+        raise ValueError(f"{MARK}: {request}")
+
+    memory = hf.longterm("ada", enabled=True, namespace="work", extractor=failing)
+    assert memory is not None
+    said = {"role": "user", "content": f"{MARK} of a turn that is not mined"}
+    memory.remember_conversation([said], thread_id="t")
+    for _ in range(300):
+        memory.flush(0.1)
+        if memory.status().extractor_state == "failing":
+            return
+    raise AssertionError(memory.status())
 
 
 def rows_with(target: str, mark: str) -> list[str]:
@@ -140,6 +158,7 @@ def test_no_text_of_a_person_is_told_on_or_left_behind(
         hf.events.subscribe(events.append)
         secret = hf.keys.create(name="operator", scope="admin").secret
         fill_owned(hf, vector_provider="chroma")
+        fail_to_mine(hf)
         moments.append(datetime.now(UTC))
         with (
             serving(hf, clock=SystemClock()) as url,
