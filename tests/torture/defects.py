@@ -248,4 +248,29 @@ DEFECTS = (
         "tests/memories/longterm/test_vector_services.py"
         "::test_vectors_of_an_earlier_model_are_replaced_though_the_service_failed_meanwhile",
     ),
+    # Faults of the disk
+    Defect(
+        "A write on SQLite whose sync failed was acknowledged though it was in memory alone",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Defect(
+        "After one failed open a database refused every write until it was opened again",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Defect(
+        "A deletion raised an error, as if nothing was deleted, if the log could not be truncated",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Defect(
+        "A failed copy before a migration raised an error of the driver",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Defect(
+        "Too many open files while a database was made, or an export, had a wrong error",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
+    Defect(
+        "A spool that could not remove a replaced entry leaked the new one",
+        "tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
+    ),
 )
