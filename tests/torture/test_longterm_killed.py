@@ -104,12 +104,12 @@ def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left_on_sqlite(
 
 @pytest.mark.timeout(60 + 10 * LIVES)
 def test_nothing_acknowledged_is_lost_on_postgres(fresh_postgres_url: str, zygote: Zygote) -> None:
-    chance, done = random.Random(LIVES), 0
-    for life in range(LIVES):
+    chance, done, lives = random.Random(LIVES), 0, max(3, LIVES // 4)
+    for life in range(lives):
         done += acknowledged(check_one_life(zygote, fresh_postgres_url, life, chance))
         with holdfast.open(fresh_postgres_url) as hf:
             hf.forget_user(f"life{life}")
 
-    assert done > LIVES
-    counted("kills", LIVES)
+    assert done > lives
+    counted("kills", lives)
     counted("acknowledged writes compared after a kill", done)

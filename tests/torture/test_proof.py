@@ -54,6 +54,7 @@ def test_the_page_has_the_counts_the_sabotages_and_the_times() -> None:
 
     assert "1 of 1 parts ran in 2 minutes, and every promise held." in text.splitlines()[2]
     assert "| kills | 11,234 | 10,000 |" in text
+    assert "| kills | `a.py::test_b` | 1,234 |" in text
     assert "| breaks 3 | `test_3` |" in text
     assert "| kills | 1.5 | 7 |  |  | 0.50, 1.25 |" in text
     assert "- machine: two cores" in text
