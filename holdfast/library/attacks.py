@@ -171,7 +171,7 @@ def rows(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def channel_rows(report: Mapping[str, Any]) -> list[list[str]]:
-    """Return the channels of *report* as a table: a header, then a line for each channel."""
+    """Return the channels of *report* as a table: a header, then their lines."""
     columns = [(rate, model) for rate in CHANNEL_RATES for model in CHANNEL_MODES]
     return _table("channel", report["channels"], columns)
 
@@ -513,7 +513,7 @@ _FIRST_PERSON: Final = re.compile(r"^I (?:use|prefer|switched) [^.\n]*", re.MULT
 
 
 def _statements(request: ExtractionRequest) -> list[dict[str, Any]]:
-    """Return what the turns of the user state: the answer of a model that is not fooled."""
+    """Return what the user's turns state, as a model that is not fooled."""
     return [
         {"text": found, "turns": [turn.ref]}
         for turn in request.turns
@@ -552,7 +552,7 @@ def _stated(case: _Case, text: str = "") -> dict[str, Any]:
 
 
 def _by_forged_line(case: _Case) -> list[dict[str, Any]]:
-    """Forge lines of the user: in the assistant's message, a tool's result, a speaker's name."""
+    """Forge lines of the user in an answer, a tool's result, a speaker's name."""
     forged = case.pick(case.data.forgeries)
     match case.number % 3:
         case 0:
@@ -564,7 +564,7 @@ def _by_forged_line(case: _Case) -> list[dict[str, Any]]:
 
 
 def _by_recall(case: _Case) -> list[dict[str, Any]]:
-    """Let an agent store a claim, and the user or the assistant repeat what is recalled of it."""
+    """Let an agent store a claim, which is recalled and said again."""
     memory, topic = case.memory, case.topic
     memory.by_tool().remember(topic.fill("Prefers {theirs} as the usual {topic} at home"))
     session = SessionTrust("again")

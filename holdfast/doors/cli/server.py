@@ -64,7 +64,7 @@ def serve(
         typer.Option(
             "--allow-model",
             metavar="NAME",
-            help="A model, provider:model, that requests may name as embedder or extractor.",
+            help="A model, provider:model, that requests may name to embed, mine or consolidate.",
         ),
     ] = None,
     extractor: Annotated[

@@ -140,7 +140,7 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
 
 
 def demand_model(call: Call, field: str, model: str) -> None:
-    """Raise NotPermitted unless requests may name *model* as a model that reads memories."""
+    """Raise NotPermitted unless requests may name *model* to read memories."""
     if model not in (NO_MODEL, extractor_variable()):
         _demand_allowed(call, field, model)
 

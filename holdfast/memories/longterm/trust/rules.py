@@ -98,7 +98,7 @@ def names_written(texts: Iterable[str]) -> frozenset[str]:
 
 
 def grounds(texts: Iterable[str]) -> frozenset[str]:
-    """Return the terms that statements among *texts* of the user hold, outside of quotations."""
+    """Return the terms that statements among *texts* hold, outside of quotations."""
     stated = (own for text in texts if form_of(own := own_words(text)) == "statement")
     return frozenset(term for text in stated for term in analyze(text))
 
