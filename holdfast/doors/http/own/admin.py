@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Act, Call, table_routes
-from holdfast.doors.http.own.longterm import NO_MODEL, demand_model
+from holdfast.doors.http.own.longterm import demand_model
 from holdfast.doors.http.params import flag, integer, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.doors.http.response import TEXT, Response, of_json
@@ -23,7 +23,6 @@ from holdfast.library.operations.consolidations import CONSOLIDATIONS
 from holdfast.library.operations.durable import FORGET
 from holdfast.library.operations.erasures import ERASURES, SUBJECTS
 from holdfast.library.operations.workspace import WORKSPACE
-from holdfast.memories.longterm.vectors.embedder import checked_model
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
@@ -246,8 +245,8 @@ async def import_file(call: Call) -> Response:
 def consolidate(call: Call, hf: Holdfast, given: dict[str, Any], *, act: str) -> object:
     """Call *act* of consolidations, with a model that requests may name."""
     model = given.get("model")
-    if isinstance(model, str) and model != NO_MODEL:
-        demand_model(call, "model", checked_model("model", model))
+    if isinstance(model, str):
+        demand_model(call, "model", model)
     return getattr(hf.consolidations, act)(**given)
 
 

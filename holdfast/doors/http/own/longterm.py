@@ -141,7 +141,7 @@ def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
 
 def demand_model(call: Call, field: str, model: str) -> None:
     """Raise NotPermitted unless requests may name *model* to read memories."""
-    if model not in (NO_MODEL, extractor_variable()):
+    if model != NO_MODEL and checked_model(field, model) != extractor_variable():
         _demand_allowed(call, field, model)
 
 
@@ -209,8 +209,8 @@ def remember(_: Call, memory: LongTermMemory, given: dict[str, Any]) -> Remember
 def configure(call: Call, data: LongTermData, given: dict[str, Any]) -> LongTermStatus:
     """Set the collection's own extractor, which the operator pays for."""
     extractor = given.get("extractor")
-    if isinstance(extractor, str) and extractor != NO_MODEL:
-        demand_model(call, "extractor", checked_model("extractor", extractor))
+    if isinstance(extractor, str):
+        demand_model(call, "extractor", extractor)
     return data.configure(**given)
 
 
