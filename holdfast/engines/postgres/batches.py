@@ -1,4 +1,4 @@
-"""Writes of one kin that wait together: one of their callers does them in one transaction.
+"""Waiting writes of one kin, done in one transaction by one of their callers.
 
 They would wait for their owner's row anyway, each with a connection. The first write runs alone;
 those that come meanwhile wait, and the thread of the first of them does the next batch.

@@ -14,8 +14,7 @@ from holdfast.ground.pages import Page, digest, read_key, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.ground.trust import Provenance
 from holdfast.ground.validation import check_limit
-from holdfast.memories.stores.apply import apply
-from holdfast.memories.stores.edits import Edit
+from holdfast.memories.stores.edits import Edit, apply
 from holdfast.memories.stores.history import (
     PastSpan,
     changes,

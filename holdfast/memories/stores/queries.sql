@@ -417,30 +417,22 @@ order by m.path
 -- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
 -- The index counts who holds a word in a fraction of the time that counting its hits takes.
 -- A cross join keeps its order: SQLite cannot know how many terms there are, and would read all.
--- What is the same for all hits, or for all of a word, is read and weighed before them.
-with store as materialized (
-    select memories, words from stores where id = :store and workspace = :workspace
-),
-counted as materialized (
+with asked as materialized (
     select w.key as word, w.value as term,
         (select count(*) from memory_words where memory_words match '"' || w.value || '"') as held
     from json_each(:terms) w
 ),
-asked as materialized (
-    select c.word, c.term, ln(1 + (s.memories - c.held + 0.5) / (c.held + 0.5)) as weight
-    from counted c cross join store s
-),
 hit as (
-    select t.doc, a.word, a.weight, count(*) as hits
+    select t.doc, a.word, a.held, count(*) as hits
     from asked a cross join memory_terms t on t.term = a.term
     group by t.doc, a.word
 )
 select m.id, m.path, count(*) as words,
-    round(sum(hit.weight * hit.hits * 2.2
+    round(sum(ln(1 + (s.memories - hit.held + 0.5) / (hit.held + 0.5)) * hit.hits * 2.2
         / (hit.hits + 1.2 * (0.25 + 0.75 * m.words * s.memories / s.words))), 6) as score
-from store s
-    cross join hit
+from hit
     cross join memories m on m.number = hit.doc
+    cross join stores s on s.id = m.store_id
 where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
 group by m.number
 order by words desc, score desc, m.path

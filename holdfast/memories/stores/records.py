@@ -346,3 +346,60 @@ def from_wire(make: type[R], wire: JSONObject) -> R:
 
 def _is_actor(value: Any) -> bool:
     return isinstance(value, dict) and str(cast("JSONObject", value).get("type")).endswith("_actor")
+
+
+class Save(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="save"
+):
+    """Write *content* to a memory.
+
+    The target is the memory *memory_id*, else the memory at *path*, else a new one.
+
+    With a *base_sha256* the head must have that hash; if it does not, *appended*, if given, is
+    appended to the current head. A save by id leaves the memory's path unchanged. A *new* save
+    never overwrites a memory at the path.
+    """
+
+    path: str
+    content: str
+    memory_id: str | None = None
+    base_sha256: str | None = None
+    appended: str | None = None
+    new: bool = False
+
+
+class Replace(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="replace"
+):
+    """Make *content* the head of *memory_id* at *path*; delete *source_id*."""
+
+    memory_id: str
+    path: str
+    content: str
+    source_id: str | None = None
+
+
+class Moved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A memory and its new path."""
+
+    memory_id: str
+    path: str
+
+
+class Move(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="move"
+):
+    """Move memories to new paths, all or none."""
+
+    moves: tuple[Moved, ...]
+
+
+class Remove(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="delete"
+):
+    """Delete a memory; a missing one is not an error."""
+
+    memory_id: str
+
+
+Edit = Save | Replace | Move | Remove

@@ -91,7 +91,7 @@ class Saving(Struct, frozen=True):
 
 
 class OneByOne(Exception):
-    """Writes of a pass depend on one another, or on more than a pass reads: do each alone."""
+    """Writes of a pass depend on one another, so that each must be done alone."""
 
 
 def update(context: StoresContext, store_id: str, item: Change) -> Memory:
@@ -273,7 +273,7 @@ def delete_all(unit: StoreTransaction, items: Sequence[Removal]) -> list[Deleted
 def save_all(
     unit: StoreTransaction, items: Sequence[Saving]
 ) -> list[tuple[Memory, bool] | HoldfastError]:
-    """Save the texts of *items*; return each memory and whether it changed, or an error.
+    """Save *items*; return each memory and whether it changed, or an error.
 
     Raises OneByOne before any change if a path is taken, or a memory is gone or named twice.
     """
@@ -331,7 +331,7 @@ def _distinct_heads(unit: StoreTransaction, memory_ids: Sequence[str]) -> dict[s
 
 
 def _refuse_near(unit: StoreTransaction, paths: Sequence[str]) -> None:
-    """Raise OneByOne if a memory, or another of *paths*, is at, above or below one of *paths*."""
+    """Raise OneByOne if one of *paths* is taken, or near another of them."""
     taken = set(paths)
     if len(taken) < len(paths) or any(
         above in taken for path in paths for above in lineage(path)[:-1]
