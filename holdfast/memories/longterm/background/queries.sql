@@ -6,7 +6,10 @@ select number, id, embedding_model, dimension, vector_provider, text_form, versi
     turns, (
         select count(*) from ltm_jobs j
         where j.workspace = c.workspace and j.collection = c.number and j.kind = 'reembed'
-    ) as reembedding
+    ) as reembedding, (
+        select v.seq from ltm_vector_sets v
+        where v.workspace = c.workspace and v.collection = c.id
+    ) as vectors_seq
 from ltm_collections c
 where workspace = :workspace and user_id = :user and namespace = :namespace
     and workspace_id = :workspace_id

@@ -141,21 +141,21 @@ def fit(postings: Postings, question: ParsedQuery, search: RecallSearch, cues: C
     best = max(followed, default=0.0) or 1.0
     session, crowded = _sessions(postings, rows, followed)
     link = _links(postings, rows, lex, best) if postings.citing else {}
-    near = _spread({row: cosine[row] for row in rows if row in cosine}) if cosine else {}
+    near = _spread(cosine, rows) if cosine else {}
     places, lean = postings.session, _leanings(postings, question, cues)
     usual = {each: cues.session * share for each, share in session.items()}
     lexical = [each / best for each in followed]
     fits = [
         share + usual[places[row]] + lean[row] for row, share in zip(rows, lexical, strict=True)
     ]
-    for weight, found in (
-        (cues.date, date),
-        (cues.link, link),
-        (search.options.cosine_weight, near),
-    ):
+    for weight, found in ((cues.date, date), (cues.link, link)):
         if found:
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
+    if near:
+        weight, whole = search.options.cosine_weight, len(near) == len(rows)
+        shares = near.values() if whole else [near.get(row, 0.0) for row in rows]
+        fits = [each + weight * share for each, share in zip(fits, shares, strict=True)]
     if near and len(question.named) == 1:
         fits = [
             each + cues.near_speaker * near.get(row, 0.0) * is_of(postings, row, question)
@@ -339,12 +339,18 @@ def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -
     return found
 
 
-def _spread(cosine: dict[int, float]) -> dict[int, float]:
-    """Scale cosines to 0 (least) to 1 (largest), unless they hardly differ."""
-    least, most = min(cosine.values()), max(cosine.values())
-    if most - least < NARROW:
-        return {row: max(0.0, each) for row, each in cosine.items()}
-    return {row: (each - least) / (most - least) for row, each in cosine.items()}
+def _spread(cosine: dict[int, float], rows: list[int]) -> dict[int, float]:
+    """Scale the cosines of *rows* to 0 (least) to 1 (largest), unless they hardly differ.
+
+    They are in the order of *rows*; one without a cosine is left out.
+    """
+    there = [row for row in rows if row in cosine]
+    found = list(map(cosine.__getitem__, there))
+    least, most = min(found, default=0.0), max(found, default=0.0)
+    span = most - least
+    if span < NARROW:
+        return dict(zip(there, (max(0.0, each) for each in found), strict=True))
+    return dict(zip(there, [(each - least) / span for each in found], strict=True))
 
 
 def _leanings(postings: Postings, question: ParsedQuery, cues: Cues) -> list[float]:

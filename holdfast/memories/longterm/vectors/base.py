@@ -74,10 +74,13 @@ class WithRows(Protocol):
 class TellsAll(Protocol):
     """A provider that returns all cosines at once, in no order."""
 
-    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+    def cosines(
+        self, collection: str, vector: Sequence[float], *, seq: int | None = None
+    ) -> Mapping[str, float]:
         """Return the cosine of each vector of the collection to *vector*, by id.
 
-        A provider that compares elsewhere returns those of the `MOST_COMPARED` nearest alone.
+        A provider that compares elsewhere returns those of the `MOST_COMPARED` nearest alone. *seq*
+        is the number of the last change of the collection's vectors, if it is known.
         """
         ...
 

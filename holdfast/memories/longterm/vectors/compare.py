@@ -53,6 +53,8 @@ class EmbeddingState(Struct, frozen=True, kw_only=True):
     superseded: int
     turns: int
     reembedding: int
+    vectors_seq: int | None
+    """Number of the last change of its vectors in the table; None if it has none there."""
 
 
 class Meant(Struct, frozen=True, kw_only=True):
@@ -164,7 +166,7 @@ def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Map
     """
     rows, vectors = standing.items + standing.turns, by.vectors
     if isinstance(vectors, TellsAll):
-        return provider_call(lambda: vectors.cosines(standing.id, vector))
+        return provider_call(lambda: vectors.cosines(standing.id, vector, seq=standing.vectors_seq))
     return dict(
         provider_call(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED)))
     )

@@ -153,9 +153,9 @@ def _responses(
     return given
 
 
-def _numbers(given: Any) -> list[float]:
+def _numbers(given: Any) -> "array[float]":
     try:
-        return [float(number) for number in given]
+        return array("d", iter(given))
     except (TypeError, ValueError, OverflowError) as error:
         raise EmbeddingFailed("a vector came that is no sequence of numbers") from error
 

@@ -192,8 +192,11 @@ class PgVectors(TableVectors):
 
         return self.engine.read(work)
 
-    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+    def cosines(
+        self, collection: str, vector: Sequence[float], *, seq: int | None = None
+    ) -> Mapping[str, float]:
         """Return the cosine of each of the nearest vectors of the collection, by id."""
+        del seq
         return dict(self.nearest(collection, vector, MOST_COMPARED))
 
 

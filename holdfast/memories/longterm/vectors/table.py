@@ -141,38 +141,49 @@ class ListedCosines(Mapping[str, float]):
 
 
 class ComputedCosines(Mapping[str, float]):
-    """The cosine of each row of *matrix* to *vector*, by id, computed when it is needed."""
+    """The cosines of the `MOST_COMPARED` rows of *matrix* nearest to *vector*, by id.
+
+    Each is computed when it is needed.
+    """
 
     def __init__(self, matrix: Matrix, vector: Sequence[float]) -> None:
+        import numpy as np
+
         self._matrix, self._vector = matrix, vector
-        self._rough: Any = matrix.rough(vector)
+        rough: Any = matrix.rough(vector)
+        self._rough, most = rough, min(MOST_COMPARED, len(rough))
+        self._least: float = np.partition(rough, -most)[-most]
 
     def __getitem__(self, id: str) -> float:
-        return self._matrix.exact(self._vector, [self._matrix.places[id]])[0]
+        return self.among((id,))[id]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._matrix.ids)
+        return iter(self._ids(self._least))
 
     def __len__(self) -> int:
-        return len(self._matrix.ids)
+        return len(self._ids(self._least))
 
     def among(self, ids: Iterable[str]) -> dict[str, float]:
-        """Return the cosines of those of *ids* that are here."""
+        """Return the cosines of those of *ids* that have one."""
+        import numpy as np
+
         known = self._matrix.places
-        there = [id for id in ids if id in known]
-        if not there:
-            return {}
-        exact = self._matrix.exact(self._vector, [known[id] for id in there])
-        return dict(zip(there, exact, strict=True))
+        places: Any = np.array([known[id] for id in ids if id in known], dtype=np.intp)
+        places = places[self._rough[places] >= self._least]
+        exact = self._matrix.exact(self._vector, places)
+        return {self._matrix.ids[place]: each for place, each in zip(places, exact, strict=True)}
 
     def nearest(self, k: int) -> Near:
         """Return the *k* ids with the largest cosines."""
         import numpy as np
 
-        least = np.partition(self._rough, -k)[-k] - _ROUGH if k < len(self) else -2.0
-        places: Any = np.flatnonzero(self._rough >= least)
-        ids: list[str] = [self._matrix.ids[place] for place in places]
+        most = min(k, len(self._rough))
+        ids = self._ids(np.partition(self._rough, -most)[-most] - _ROUGH)
+        places = [self._matrix.places[id] for id in ids]
         return in_order(list(zip(ids, self._matrix.exact(self._vector, places), strict=True)), k)
+
+    def _ids(self, least: float) -> list[str]:
+        return [self._matrix.ids[place] for place in (self._rough >= least).nonzero()[0]]
 
 
 def among(cosines: Mapping[str, float], ids: Iterable[str]) -> Mapping[str, float]:
@@ -304,13 +315,19 @@ class TableVectors:
         """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
         return self._matrix(collection, len(vector)).nearest(vector, k, plain=self._plain)
 
-    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
-        """Return the cosine of each vector of the collection to *vector*, by id."""
-        return self._matrix(collection, len(vector)).cosines(vector, plain=self._plain)
+    def cosines(
+        self, collection: str, vector: Sequence[float], *, seq: int | None = None
+    ) -> Mapping[str, float]:
+        """Return the cosine of each vector of the collection to *vector*, by id.
 
-    def _matrix(self, collection: str, dimension: int) -> Matrix:
+        *seq* is the number of its last change, if it is known.
+        """
+        return self._matrix(collection, len(vector), seq).cosines(vector, plain=self._plain)
+
+    def _matrix(self, collection: str, dimension: int, seq: int | None = None) -> Matrix:
         name = self._workspace, collection
-        seq = self.engine.first(scalar, self._sql.vector_set, collection=collection)
+        if seq is None:
+            seq = self.engine.first(scalar, self._sql.vector_set, collection=collection)
         if seq is None:
             return Matrix((), dimension, array("f"))
         return self._matrices.at(name, seq) or self.engine.read(
