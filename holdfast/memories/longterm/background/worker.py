@@ -152,7 +152,7 @@ class _Outcome(Generic[T]):
 
 
 class _WorkThread:
-    """A daemon thread that runs one piece of work after another; it ends when it is idle."""
+    """A daemon thread that runs one piece of work after another until it is idle."""
 
     def __init__(self) -> None:
         self.given: SimpleQueue[_Outcome[Any]] = SimpleQueue()

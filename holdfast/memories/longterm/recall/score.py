@@ -340,9 +340,9 @@ def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -
 
 
 def _spread(cosine: dict[int, float], rows: list[int]) -> dict[int, float]:
-    """Scale the cosines of *rows* to 0 (least) to 1 (largest), unless they hardly differ.
+    """Scale the cosines of *rows* to 0 to 1, unless they hardly differ.
 
-    They are in the order of *rows*; one without a cosine is left out.
+    The least becomes 0. They are in the order of *rows*; one without a cosine is left out.
     """
     there = [row for row in rows if row in cosine]
     found = list(map(cosine.__getitem__, there))

@@ -77,7 +77,7 @@ class Matrix:
         )
 
     def exact(self, vector: Sequence[float], places: Any = None) -> list[float]:
-        """Return the cosines of the rows at *places*, or of all, as plain Python computes them."""
+        """Return the cosines of the rows at *places*, or all, equal to plain Python's."""
         import numpy as np
 
         rows, query = self._rows(), np.asarray(vector, dtype=np.float64)
@@ -120,7 +120,7 @@ class Matrix:
 
 
 class ListedCosines(Mapping[str, float]):
-    """Cosines by id, listed in the order of *ids*: one list for all vectors of a matrix."""
+    """Cosines by id in the order of *ids*, one list for all vectors of a matrix."""
 
     def __init__(self, ids: list[str], listed: list[float]) -> None:
         self.ids, self.listed = ids, listed
