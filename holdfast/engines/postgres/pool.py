@@ -116,6 +116,12 @@ class Pool:
         for each in broken:
             each.close()
 
+    def stop_preparing(self) -> None:
+        """Send all statements of idle connections unprepared from now on."""
+        with self._mutex:
+            for wire in self._idle:
+                wire.stop_preparing()
+
     def close(self) -> None:
         """Close all connections; one in use is closed when it is returned."""
         with self._mutex:

@@ -340,6 +340,11 @@ class Wire:
                 return False
         return not self.broken
 
+    def stop_preparing(self) -> None:
+        """Send all statements unprepared from now on."""
+        self._prepare = False
+        self._prepared.clear()
+
     def close(self) -> None:
         """Close the connection."""
         self._expected.clear()

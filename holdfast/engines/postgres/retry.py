@@ -125,7 +125,7 @@ READ_TIMEOUT = 30.0
 _SHORTEST, _LONGEST = 0.005, 0.2
 _SLOW = 0.100
 _PUBLISHED_REASONS = frozenset({"busy", "full", "read_only"})
-_UNUSABLE_AFTER: frozenset[Again] = frozenset({"read_only", "plan", "unprepared"})
+_UNUSABLE_AFTER: frozenset[Again] = frozenset({"read_only", "plan"})
 """Faults after which a connection is useless, though it still responds."""
 
 _log = logging.getLogger(__name__)
@@ -281,18 +281,19 @@ class Attempts:
 
     def _give_back(self, asking: Asking, wire: Wire) -> None:
         server = self._server
+        if asking.fault is not None:
+            self._discard(wire, asking.fault)
         asking.end()
         server.statements.add(by=asking.statements)
         server.round_trips.add(by=asking.round_trips)
-        if asking.fault is not None:
-            self._discard(wire, asking.fault)
         server.pool.give(wire)
 
     def _discard(self, wire: Wire, fault: Fault) -> None:
-        """Close *wire* if *fault* makes it useless."""
+        """Close *wire* if *fault* makes it useless, or use it without prepared statements."""
         if fault.again in _UNUSABLE_AFTER:
             wire.close()
         if fault.again == "unprepared":
+            wire.stop_preparing()
             self._server.stop_preparing()
 
     def _retry_or_raise(self, fault: Fault, attempt: int, deadline: float) -> None:

@@ -205,6 +205,7 @@ class PostgresServer:
 
     def stop_preparing(self) -> None:
         """Prepare no more statements: a pooler in transaction mode drops them."""
+        self.pool.stop_preparing()
         if self.prepare:
             self.prepare = False
             _log.warning(
