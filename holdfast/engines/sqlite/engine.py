@@ -490,7 +490,7 @@ class SQLiteEngine:
         return Scrubbed(done=True)
 
     def _empty(self, until: float) -> bool | None:
-        """Erase what was deleted; False if a reader holds it, None if it failed or was late."""
+        """Erase what was deleted; False if a reader holds it, None if it failed."""
         try:
             erase = self.core.writer.log.unused.erase
             return self._do(erase, timeout=max(_SCRUB_EVERY, until - monotonic()))
