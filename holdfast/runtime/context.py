@@ -320,18 +320,18 @@ class Context:
         """The model requests and tokens of this run and all runs within it, so far."""
         return self._usage.spending
 
-    def spend(self, usage: RequestUsage) -> None:
-        """Add the usage of one answered request."""
+    def spend(
+        self, usage: RequestUsage | Spending, *, requests: int = 1, elsewhere: bool = False
+    ) -> None:
+        """Add the usage of answered requests; those *elsewhere* were counted there."""
         tokens = usage.input_tokens, usage.output_tokens
-        self.add_usage(Spending(1, *tokens, sum(tokens)))
-        TOKENS.add("input", by=tokens[0])
-        TOKENS.add("output", by=tokens[1])
-
-    def add_usage(self, usage: Spending) -> None:
-        """Add the *usage* of requests that were counted where they were made."""
+        more = (requests, *tokens, sum(tokens))
         with self._usage.lock:
-            counts = zip(astuple(self._usage.spending), astuple(usage), strict=True)
-            self._usage.spending = Spending(*map(sum, counts))
+            before = astuple(self._usage.spending)
+            self._usage.spending = Spending(*map(sum, zip(before, more, strict=True)))
+        if not elsewhere:
+            TOKENS.add("input", by=tokens[0])
+            TOKENS.add("output", by=tokens[1])
 
     def go_on(self) -> None:
         """Go on with what an earlier stay in a process has counted; keep it from now on."""

@@ -340,12 +340,17 @@ def _opened(path: Path, part: Path) -> tuple[SQLiteEngine, tuple[str, ...]]:
     except InvalidInput as error:
         raise InvalidInput("file", "is no backup of ours", given=str(path)) from error
     try:
-        findings = [each for each in verify(engine, quick=True).findings if each.check != SCHEMA]
-        if findings:
-            first = findings[0]
-            where = f"the first of {first.check} in {first.table or 'the file'}"
-            raise Corrupt(os.fspath(path), f"{len(findings)} findings, {where}")
+        _demand_whole(engine, path)
     except BaseException:
         engine.close()
         raise
     return engine, left_out
+
+
+def _demand_whole(engine: SQLiteEngine, path: Path) -> None:
+    """Raise Corrupt for the first finding in *engine*, a copy of *path*."""
+    findings = [each for each in verify(engine, quick=True).findings if each.check != SCHEMA]
+    if findings:
+        first = findings[0]
+        where = f"the first of {first.check} in {first.table or 'the file'}"
+        raise Corrupt(os.fspath(path), f"{len(findings)} findings, {where}")

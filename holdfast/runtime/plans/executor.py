@@ -137,7 +137,8 @@ class TaskExecutor:
     async def perform(self) -> None:
         """Do the work and emit its events."""
         self._work.reset()
-        self._item = _item_of(self.context, [self._work])
+        if self.context.root.items is not None:
+            self._item = _item_of(self.context, [self._work])
         if self._item is not None:
             return await self._item.perform()
         supply(self.context, self._inputs)
@@ -491,7 +492,8 @@ class ParallelTaskExecutor:
         )
 
     async def _perform(self) -> None:
-        self._item = _item_of(self.context, self._works.values())
+        if self.context.root.items is not None:
+            self._item = _item_of(self.context, self._works.values())
         if self._item is not None:
             return await self._item.perform()
         supply(self.context, self._inputs)

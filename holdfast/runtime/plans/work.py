@@ -219,7 +219,7 @@ class FanOut:
         """Make the outcome of an item, which a run of its own did, one of this run."""
         await record.begin()
         if isinstance(found, ItemResult):
-            self._context.add_usage(found.usage)
+            self._context.spend(found.usage, requests=found.usage.requests, elsewhere=True)
             try:
                 return await record.complete(found.value, finish=False)
             except (InvalidInput, LimitExceeded) as error:

@@ -28,8 +28,10 @@ CALLS: dict[str, tuple[str, object]] = {
     "POST /v1/sessions/{id}": ("", {"title": "t"}),
     "POST /v1/dreams": (
         "",
-        '{"inputs": [{"type": "memory_store", "memory_store_id": "{s}"},'
-        ' {"type": "sessions", "session_ids": ["{session}"]}], "model": "m"}',
+        (
+            '{"inputs": [{"type": "memory_store", "memory_store_id": "{s}"},'
+            ' {"type": "sessions", "session_ids": ["{session}"]}], "model": "m"}'
+        ),
     ),
     "POST /v1/agents": ("", {"name": "a", "model": "m"}),
     "POST /v1/agents/{id}": ("", {"version": 1, "name": "b"}),

@@ -138,10 +138,8 @@ def test_a_worker_with_room_for_one_run_does_each_item_in_a_run_of_its_own(hf: H
 
     assert sorted(log.asked) == ["Bergen", "Hull", "Ostend", "list", "sum"]
     assert items(hf) == {f"run_1.sound.{n}": "completed" for n in range(3)}
-    memory = hf.runs.at("run_1").memory
-    assert [each["result"] for each in memory.get_value("step:sound")] == [
-        f"{port} is deep" for port in PORTS
-    ]
+    sound: Any = hf.runs.at("run_1").memory.get_value("step:sound")
+    assert [each["result"] for each in sound] == [f"{port} is deep" for port in PORTS]
     item, run = hf.runs.retrieve("run_1.sound.1"), hf.runs.retrieve("run_1")
     assert (item.parent_id, item.definition, item.metadata) == ("run_1", "ports", {"user": "ada"})
     assert (item.usage.requests, run.usage.requests) == (1, 5)
@@ -216,7 +214,7 @@ def test_an_item_that_fails_is_one_of_the_step(hf: Holdfast) -> None:
     finish(hf, log.definition)
 
     assert hf.runs.retrieve("run_1.sound.1").status == "failed"
-    sound = hf.runs.at("run_1").memory.get_value("step:sound")
+    sound: Any = hf.runs.at("run_1").memory.get_value("step:sound")
     assert [each["ok"] for each in sound] == [True, False, True]
     assert "no soundings of Hull" in sound[1]["error"]
     assert hf.runs.retrieve("run_1").status == "completed"

@@ -605,10 +605,10 @@ async def test_cancelled_its_items_and_it_say_so(workers: Workers) -> None:
 
 async def test_a_bug_at_an_item_leaves_the_step_marked_as_failed(workers: Workers) -> None:
     class Broken(Context):
-        def spend(self, usage: Any) -> None:
+        def spend(self, usage: Any, **more: Any) -> None:
             if workers.ended[-1] == "e1":
                 raise ZeroDivisionError("of ours")
-            super().spend(usage)
+            super().spend(usage, **more)
 
     run = fanned(workers, [1, 2], each(), context=Broken(model=workers.model, max_concurrency=1))
 

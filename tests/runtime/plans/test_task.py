@@ -292,10 +292,10 @@ async def test_a_bug_fails_its_step_alone_and_is_called_internal(
     workers: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Context):
-        def spend(self, usage: Any) -> None:
+        def spend(self, usage: Any, **more: Any) -> None:
             if workers.ended[-1] == "bad":
                 raise ZeroDivisionError("of ours")
-            super().spend(usage)
+            super().spend(usage, **more)
 
     run = executor(
         workers,
