@@ -243,7 +243,7 @@ def tend_items(engine: Engine, clock: Clock, workspace: str | None) -> None:
         _go_on(upkeep_context(engine, each.workspace, clock), each.id)
     for each in scoped.all(_IdleRun, sql.items_of_over):
         with suppress(Conflict):
-            want_cancel(upkeep_context(engine, each.workspace, clock), each.id, "its run is over")
+            want_cancel(upkeep_context(engine, each.workspace, clock), each.id, "its run has ended")
 
 
 def _go_on(context: RunsContext, run_id: str) -> None:
