@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= 6
+JOBS ?= 4
 
 .PHONY: serve test hosts models lint types docs bench soak torture proof audit lock clean
 

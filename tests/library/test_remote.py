@@ -19,7 +19,13 @@ from library.scripted import (
 )
 
 from holdfast.ground import errors
-from holdfast.ground.errors import InvalidInput, NotFound, PathTaken, Unavailable
+from holdfast.ground.errors import (
+    InvalidInput,
+    NotFound,
+    PathTaken,
+    PreconditionFailed,
+    Unavailable,
+)
 from holdfast.ground.scope import Actor
 from holdfast.library.remote.client import Connections, WireClient
 from holdfast.library.remote.handle import RemoteHoldfast
@@ -299,6 +305,22 @@ class TestSettling:
         )
 
         assert memory.content == "tabs"
+
+    def test_an_update_that_another_followed_is_unknown_after_a_lost_answer(
+        self, hf: RemoteHoldfast, scripted: Scripted
+    ) -> None:
+        changed = PreconditionFailed("mem_1", expected="0" * 64, current="1" * 64)
+        scripted.says(HANG_UP, refusal(changed, 409))
+
+        with pytest.raises(Unavailable) as unknown:
+            hf.memory_stores.memories.update(
+                "mem_1",
+                memory_store_id="memstore_1",
+                content="tabs",
+                precondition={"type": "content_sha256", "content_sha256": "0" * 64},
+            )
+
+        assert unknown.value.written is None
 
     def test_an_update_without_one_is_not(self, hf: RemoteHoldfast, scripted: Scripted) -> None:
         scripted.says(HANG_UP)

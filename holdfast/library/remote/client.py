@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from holdfast.ground import json_values
 from holdfast.ground.clock import from_microseconds, to_rfc3339
-from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.ground.errors import InvalidInput, MissingExtra, PreconditionFailed, Unavailable
 from holdfast.ground.scope import WriteSubject, checked_name
 from holdfast.ground.text import encoded
 from holdfast.ground.trust import WriterTier, checked_tier
@@ -378,16 +378,22 @@ class WireClient:
         again: bool,
         waits: float = 0.0,
     ) -> bytes:
-        over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
+        over, pauses = time.monotonic() + PATIENCE, iter(PAUSES)
+        unknown: Unavailable | None = None
         while True:
             try:
                 return self._send(method, target, content, headers, seconds=_ANSWERED + waits)
+            except PreconditionFailed as error:
+                if unknown is None or "idempotency-key" in headers:
+                    raise
+                # The first request may have done it, and another client wrote since.
+                raise unknown from error
             except Unavailable as error:
-                unknown = unknown or error.written is None
+                unknown = error if unknown is None and error.written is None else unknown
                 pause = max(next(pauses, PATIENCE), error.retry_after or 0.0)
                 safe = again or error.written is False
                 if not safe or error.reason not in PASSING or time.monotonic() + pause >= over:
-                    error.written = None if unknown else error.written
+                    error.written = error.written if unknown is None else None
                     raise
                 self._pause(pause)
 
