@@ -245,7 +245,7 @@ def statements(engine: Engine) -> SimpleNamespace:
 class NewJob(Struct, frozen=True, kw_only=True):
     """A job to store.
 
-    `owner` are the columns that name its memory, `dream` what a dream is asked for.
+    `owner` are the columns that name its memory, `dream` the request of a dream.
     """
 
     id: str

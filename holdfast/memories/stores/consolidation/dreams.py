@@ -44,7 +44,7 @@ _INPUTS: Final = "must be one memory_store and one sessions entry"
 
 
 class DreamTask(Struct, frozen=True, kw_only=True):
-    """What a dream was asked for.
+    """The request of a dream.
 
     `model` is the one that its request named, `session_id` the session that writes. It `updates`
     its store, or makes a new one. `output` is the store that holds the result.
@@ -69,7 +69,7 @@ _task = msgspec.json.Decoder(DreamTask)
 
 
 def task_of(row: JobRow) -> DreamTask:
-    """Return what the dream *row* was asked for."""
+    """Return the request of the dream *row*."""
     return _task.decode(row.dream or "")
 
 
