@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -135,19 +136,21 @@ async def test_a_run_that_another_owner_has_is_refused_before_anything_runs(hf: 
 @pytest.mark.anyio
 async def test_a_run_that_is_taken_over_ends_as_stale_and_stores_no_end(hf: Holdfast) -> None:
     other = Context(hf=hf, run_id="run_1")
-    taken: list[Any] = []
+    opening = RunOpening(kind="step", name="Other", take_over="always")
+    with ThreadPoolExecutor(1) as pool:
 
-    async def act(run: Context) -> None:
-        opening = RunOpening(kind="step", name="Other", take_over="always")
-        # On the thread: this task may be stopped before it gets the result.
-        await asyncio.to_thread(lambda: taken.append(hf.runs.open_run(other.memory, opening)))
-        run.memory.set("shared:late", 1)
-        await asyncio.wait_for(asyncio.Event().wait(), 60)
+        async def act(run: Context) -> None:
+            # This task may be stopped as soon as the run is taken, before it has the writer.
+            taking.append(pool.submit(hf.runs.open_run, other.memory, opening))
+            await asyncio.wrap_future(taking[0])
+            run.memory.set("shared:late", 1)
+            await asyncio.wait_for(asyncio.Event().wait(), 60)
 
-    with pytest.raises(StaleRun):
-        await executor.run(Work(act, Context(hf=hf, run_id="run_1")))
+        taking: list[Future[Any]] = []
+        with pytest.raises(StaleRun):
+            await executor.run(Work(act, Context(hf=hf, run_id="run_1")))
 
-    taken[0].end("completed", reason="done")
+    taking[0].result().end("completed", reason="done")
     ends = [event.type for event in hf.runs.follow("run_1") if event.type in ENDS]
     assert ends == ["run.completed"]
 
