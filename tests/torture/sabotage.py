@@ -35,8 +35,9 @@ SABOTAGES = (
         broken="a write on SQLite is acknowledged 20 ms before its commit",
         file="engines/sqlite/group_commit.py",
         old='            self._sent = sent = True\n            connection.do("commit")\n',
-        new="            self._sent = sent = True\n            deliver(ran)\n            for slot in ran:\n"
-        "                slot.finish = bool\n            sleep(0.02)\n"
+        new="            self._sent = sent = True\n            deliver(ran)\n"
+        "            for slot in ran:\n                slot.finish = bool\n"
+        "            sleep(0.02)\n"
         '            connection.do("commit")\n',
         test="tests/torture/test_killed.py::test_no_acknowledged_write_is_lost_on_sqlite",
     ),

@@ -108,42 +108,21 @@ class SQLiteCore:
             finally:
                 self.readers.give(connection)
 
-    def put(self, slot: Slot, *, waits: bool = False) -> None:
+    def put(self, slot: Slot, *, waits: bool = False, here: bool = False) -> bool:
         """Queue *slot* for the writer; raises at once if it cannot run.
 
-        With *waits* the caller waits for it: EngineFault on the writer's thread.
+        With *waits* the caller waits for it: EngineFault on the writer's thread. With *here* it
+        runs on this thread if no other write waits or runs; returns whether it did.
         """
-        self._check(waits=waits)
-        self.writer.put(slot)
-
-    def run(self, slot: Slot) -> None:
-        """Run *slot*, here if no other write waits or runs, and wait for its value or error.
-
-        Raises at once if it cannot run.
-        """
-        self._check(waits=True)
-        if self.writer.run_here(slot):
-            return
-        gate = threading.Lock()
-        gate.acquire()
-        slot.finish = gate.release
-        queue = self.writer.queue
-        try:
-            self.writer.put(slot)
-            if not gate.acquire(timeout=max(0.0, slot.deadline - monotonic())):
-                if queue.withdraw(slot):
-                    raise refusal("busy" if slot.at_the_door else "timeout")
-                gate.acquire()
-        except KeyboardInterrupt:
-            queue.withdraw(slot)
-            raise
-
-    def _check(self, *, waits: bool) -> None:
         if waits and self.writer.on_its_thread:
             raise EngineFault("write inside a write: the writer would wait for itself")
         if self.database.inside:
             check_outside(self.database.inside, write=True)
         self.database.check_writable()
+        if here and self.writer.run_here(slot):
+            return True
+        self.writer.put(slot)
+        return False
 
     def look(self, sql: str, params: Params) -> list[SimpleNamespace]:
         """Return every row of one statement, of all owners."""
@@ -430,10 +409,23 @@ class SQLiteEngine:
 
         Roll back and raise if *work* raises.
         """
+        gate = threading.Lock()
+        gate.acquire()
         if (wrap := WRITES.get()) is not None:
             work = wrap(work, self)
-        slot = Slot(work, self._owner, timeout, lambda: None)
-        self.core.run(slot)
+        slot = Slot(work, self._owner, timeout, gate.release)
+        queue = self.core.writer.queue
+        try:
+            if not (
+                self.core.put(slot, waits=True, here=True)
+                or gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
+            ):
+                if queue.withdraw(slot):
+                    raise refusal("busy" if slot.at_the_door else "timeout")
+                gate.acquire()
+        except KeyboardInterrupt:
+            queue.withdraw(slot)
+            raise
         if slot.error is not None:
             raise slot.error
         return cast("T", slot.value)

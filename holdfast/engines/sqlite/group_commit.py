@@ -117,7 +117,7 @@ class GroupCommit:
         return failed + done
 
     def interrupted(self) -> bool:
-        """Roll back what an interrupt of `settle` left; return whether it was committed before."""
+        """Roll back what an interrupt of `settle` left; return whether it had committed."""
         connection = self._connection
         if connection is not None and connection.raw.in_transaction:
             self._roll_back(connection)

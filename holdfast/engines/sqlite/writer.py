@@ -1,4 +1,4 @@
-"""The writer of a SQLite database: a thread for what comes together, none for a write alone."""
+"""The writer of a SQLite database: a thread for many writes, none for a lone one."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Applies pending writes in groups, on a thread of its own; a write alone on the caller's.
+    """Applies pending writes in groups, on a thread, and a lone one on its caller's.
 
     The thread is started by the first write that waits.
     """
@@ -54,7 +54,7 @@ class Writer:
         return own or self._here == get_ident()
 
     def run_here(self, slot: Slot) -> bool:
-        """Run *slot* on this thread, as a group of one; False, and not run, if it must wait.
+        """Run *slot* on this thread; return False, without running it, if it must wait.
 
         It must while another write runs or waits, here or in another process. An interrupt is
         raised when the outcome is certain: rolled back, unless the commit was sent.

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import FrameType
 from types import SimpleNamespace as Row
 
-import apsw
 import pytest
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.connection import connect
 from holdfast.engines.sqlite.maintenance import LONG
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import Event
@@ -89,8 +89,8 @@ def test_many_callers_lose_nothing(alone: SQLiteEngine, sql: Row):
 def test_while_another_process_writes_it_waits_on_the_writer_s_thread(
     alone: SQLiteEngine, sql: Row, path: Path
 ):
-    other, ran = apsw.Connection(str(path)), list[str]()
-    other.execute("begin immediate")
+    other, ran = connect(str(path), "writer"), list[str]()
+    other.do("begin immediate")
 
     def work(tx: Transaction) -> None:
         tx.run(sql.put_number, key="a", number=1)
@@ -100,9 +100,9 @@ def test_while_another_process_writes_it_waits_on_the_writer_s_thread(
         alone.write(work, timeout=0.05)
     assert (caught.value.reason, caught.value.written) == ("busy", False)
 
-    threading.Timer(0.05, lambda: other.execute("rollback")).start()
+    threading.Timer(0.05, lambda: other.do("rollback")).start()
     alone.write(work)
-    other.close()
+    other.raw.close()
 
     assert ran == ["holdfast-writer"]
 
