@@ -151,7 +151,7 @@ class Acts:
     """Writes of all kinds through a handle, local or remote."""
 
     def __init__(self, hf: Holdfast) -> None:
-        self.hf, self.durable = hf, hf.durable("agent")
+        self._use(hf)
         self.store = next(iter(hf.memory_stores.list().all())).id
         self.ids = {
             item.path: item.id
@@ -162,8 +162,14 @@ class Acts:
     def on(self, hf: Holdfast) -> "Acts":
         """Return the same on another handle of this database."""
         acts = copy(self)
-        acts.hf, acts.durable = hf, hf.durable("agent")
+        acts._use(hf)
         return acts
+
+    def _use(self, hf: Holdfast) -> None:
+        # All are opened before calls fail: a server is asked whether a collection is enabled.
+        longterm = hf.longterm("user", enabled=True, options=OPTIONS)
+        assert longterm is not None
+        self.hf, self.durable, self.longterm = hf, hf.durable("agent"), longterm
 
     def neighbours(self, outcomes: Outcomes, *others: Callable[[], object]) -> None:
         """Let three writes wait together: a small one, a large one, one that is refused.
@@ -186,7 +192,7 @@ class Acts:
 
     def write(self, outcomes: Outcomes) -> None:
         """Change, rename, delete and remember something, and forget an entry."""
-        memories, ltm = self.hf.memory_stores.memories, self._longterm()
+        memories = self.hf.memory_stores.memories
         outcomes.act({"d/old": "new"}, lambda: self.durable.set("old", "new", category="note"))
         outcomes.act(
             {"m/a": LARGE},
@@ -199,14 +205,9 @@ class Acts:
         outcomes.act(
             {"m/c": None}, lambda: memories.delete(self.ids["/c"], memory_store_id=self.store)
         )
-        outcomes.act({"l/A fact.": "A fact."}, lambda: ltm.remember("A fact."))
+        outcomes.act({"l/A fact.": "A fact."}, lambda: self.longterm.remember("A fact."))
         outcomes.act({"d/gone": None}, lambda: self.durable.forget("gone"))
         outcomes.read(lambda: stored(self.hf))
-
-    def _longterm(self) -> holdfast.LongTermMemory:
-        ltm = self.hf.longterm("user", enabled=True, options=OPTIONS)
-        assert ltm is not None
-        return ltm
 
 
 def together(
