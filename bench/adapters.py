@@ -247,6 +247,7 @@ def _reads(bench: Bench, ours: HoldfastStore, theirs: SqliteStore) -> None:
 def _beyond_memories(bench: Bench, loop: Loop) -> None:
     """Compare with the calls of a memory store, in memory: no disk is measured."""
     hf, values = holdfast.open(":memory:"), Values()
+    hf.memory_stores.configure(memories_cap=1_000_000)
     store, below = HoldfastStore(hf), (*NS, "facts")
     values.fill(store)
     [own] = hf.memory_stores.list().data

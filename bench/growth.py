@@ -159,11 +159,14 @@ class Grown:
 
     def pages(self) -> int:
         """Return how many pages all connections have asked for so far."""
-        return sum(
-            connection.raw.status(which)[0]
-            for connection in self._connections()
-            for which in (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
-        )
+        core: Any = cast("Any", self.hf.engine).core
+        # After a write the engine's thread may still be at work on the writer's connection.
+        with core.database.turn:
+            return sum(
+                connection.raw.status(which)[0]
+                for connection in self._connections()
+                for which in (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
+            )
 
     def _connections(self) -> Iterator[Any]:
         core: Any = cast("Any", self.hf.engine).core

@@ -28,6 +28,7 @@ class Ours:
     def __init__(self, served: Served, store: str, memory: str, key: str | None) -> None:
         self.served, self._key = served, key
         self._memories = f"/v1/memory_stores/{store}/memories"
+        self._entries = "/api/durable/bench/entries"
         self._made, self._text = count(), Texts().of_bytes(CONTENT_BYTES)
         self.get = self._same("GET", f"{self._memories}/{memory}")
         self.page = self._same("GET", f"{self._memories}?limit=20")
@@ -42,6 +43,13 @@ class Ours:
         path = f"/made/{os.getpid()}-{next(self._made):07}.md"
         body = json.dumps({"path": path, "content": self._text}, ensure_ascii=False).encode()
         return self.served.request("POST", self._memories, body, self._key)
+
+    def put(self) -> bytes:
+        """Return a request for a durable entry with a content that it does not have."""
+        number = next(self._made)
+        content = f"{number} {self._text}"
+        body = json.dumps({"content": content, "category": "notes"}, ensure_ascii=False).encode()
+        return self.served.request("PUT", f"{self._entries}/{number % 100}", body, self._key)
 
 
 @contextmanager
@@ -83,7 +91,8 @@ def _against_bare(bench: Bench, bare: Served, free: Ours) -> None:
     post = bare.request("POST", "/memories", body)
     for what, of, goal, ask, plain in (
         ("GET memory, 1.2 KB", "bare GET", 2.0, free.get, get),
-        ("POST create, durable when answered", "bare POST", 4.0, free.create, post),
+        ("POST create, durable when answered", "bare POST", 3.0, free.create, post),
+        ("PUT durable entry, durable when answered", "bare POST", 3.5, free.put, post),
         ("GET list of 20", "bare GET", 5.0, free.page, get),
         ("GET /healthz", "bare GET", 1.2, free.health, get),
     ):

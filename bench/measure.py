@@ -114,6 +114,8 @@ class Report(Struct, kw_only=True):
     stages: dict[str, float] = field(default_factory=dict[str, float])
     curves: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     costs: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    before: dict[str, str] = field(default_factory=dict[str, str])
+    """What an earlier state of the code reached in the same run, by measure."""
 
     @property
     def busy(self) -> bool:

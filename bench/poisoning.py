@@ -6,6 +6,11 @@ By channel also with a model that is fooled and with one that is not.
 nothing, since shares do not depend on the machine.
 """
 
+import sys
+
+# What lies beside comes last: the `http.py` here must not stand before Python's own.
+sys.path.append(sys.path.pop(0))
+
 import argparse
 from pathlib import Path
 

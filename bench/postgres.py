@@ -267,7 +267,7 @@ def _writes(bench: Bench, ours: Ours, theirs: Baseline, count: int) -> None:
     crowd = theirs.side("put", CALLERS)
     rounds = paired(lambda: ours.over_processes(count * 2), crowd, bench.rounds)
     what = f"durable.set, {CALLERS} callers over {PROCESSES} processes"
-    bench.rate(what, f"pgbench upsert, {CALLERS} clients", 0.5, rounds)
+    bench.rate(what, f"pgbench upsert, {CALLERS} clients", 0.2, rounds)
     batches = max(5, count // 50)
 
     def rows() -> Timing:

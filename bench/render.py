@@ -44,12 +44,11 @@ order alternates, and the figure is the median of the rounds' ratios. Ratios hol
 machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ratio of costs. \
 What is closer to 1 than 1.15 is noise and told as "the same".
 
-Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory \
-stores through the server and as a directory; the console in a browser; the server for hosts; \
-durable memory on PostgreSQL, and how it and long-term memory grow; and how all of it starts. \
-**Not measured**: \
-how cost grows with the number of stores and versions, \
-the way of a change to its listeners, and latency while a backup runs.
+Measured: all five memories on SQLite, as a library; memory stores and durable memory through the \
+server, and memory stores as a directory; the console in a browser; the server for hosts; adapters \
+behind other frameworks; durable memory on PostgreSQL; how durable and long-term memory grow; \
+how all of it starts; and other products beside ours. **Not measured**: the way of a change to its \
+listeners, and latency while a backup runs.
 """
 _BASELINES = """\
 The raw baseline is the same driver with the same durability (`synchronous=FULL`): one table of \
@@ -68,11 +67,42 @@ writes its index to disk in batches; InMemoryStore keeps nothing. Ours syncs eac
 keeps versions or a log, words for searching and a row of the change feed. Their search is by \
 vectors alone.
 """
+_SPENT = """\
+## Where the time goes
+
+Why goals are not reached, from the costs of a write below and from profiles:
+
+- **One caller's write.** Most of it is the commit: a set changes ten pages of the log, a create \
+nineteen, each with its checksum. A set writes an entry and a row of the log, with seven entries \
+of indexes and the counts of its agent. A create writes a memory, a version with its link, words \
+for searching, the counts of its store and a row of the feed. The raw put has one row and two \
+indexes.
+- **64 callers.** They share commits, so one interpreter bounds them: what is left is done for \
+each write by its caller (validation, hash, words) and by the writer (rules, rows), one after the \
+other. As a share of a raw put it depends on what a sync costs: on this machine hardly anything.
+- **`set_many`.** Half is the two rows of an entry with their indexes and triggers, half the rules \
+for each entry, in Python. The raw upserts are one row each, bound by a loop in C.
+- **Reads of 64 threads.** Each gives up the interpreter at every statement and waits for it again.
+- **Requests.** A POST is a create of few callers: the group of a server with 16 connections is \
+small. Receiving, routing, checking who may and answering take about a quarter, and a bare POST \
+does nothing with the body.
+- **Searches** join what they find with its store, filter, and cut passages out of the texts; the \
+bare query returns rows of the index. Of other products, those with an index of vectors in a \
+compiled language find vectors faster than our exact comparison, and do not weigh words.
+- **A save on the mount** passes two processes and is a durable version when `close` returns; the \
+native file system syncs fast here.
+- **PostgreSQL.** A set is three round trips with rules between them; `pgbench` sends one prepared \
+statement, from C.
+- **`hydrate` of few large entries** reads the sizes of all to choose, and then the chosen.
+- **Histories of networks** keep a turn as rows that can be listed, forked and erased; the insert \
+that they are compared with is one row.
+"""
 _REPEAT = """\
 ## Repeat it
 
 ```console
 $ make bench                                # everything; writes this page
+$ .venv/bin/python bench/run.py --before ../earlier  # with writes of another checkout beside
 $ .venv/bin/python bench/embedded.py --stages
 $ .venv/bin/python bench/stores.py --quick
 $ .venv/bin/python bench/durable.py
@@ -120,6 +150,7 @@ def page(reports: list[Report]) -> Iterator[str]:
         yield "**Others were at work on this machine** (a load above 1 a core): judge with care.\n"
     yield _BASELINES
     yield from _missed([row for report in reports for row in report.rows if not row.met])
+    yield _SPENT
     for report in reports:
         yield from _section(report)
     yield _REPEAT
@@ -141,13 +172,17 @@ def _section(report: Report) -> Iterator[str]:
     yield f"## {_TITLES[report.name]}\n"
     yield f"{report.question}\n"
     yield f"![Reached, as a share of the goal](plots/{report.name}.svg)\n"
-    yield "| measure | of | goal | reached | spread | |"
-    yield "|---|---|---|---|---|---|"
+    earlier = ["before"] if report.before else []
+    head = ["measure", "of", "goal", *earlier, "reached", "spread", ""]
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
     for row in report.rows:
         mark = "reached" if row.met else "**not reached**"
-        cells = (row.what, row.of, _goal(row), row.said(), row.spread(), mark)
+        was = [report.before.get(row.what, "")] if report.before else []
+        cells = (row.what, row.of, _goal(row), *was, row.said(), row.spread(), mark)
         yield f"| {' | '.join(cells)} |"
     yield ""
+    yield from _costs(report)
     if report.curve:
         yield "Writes a second against threads, with one thread as 1:\n"
         yield f"![Writes a second against threads](plots/{report.name}-threads.svg)\n"
@@ -161,6 +196,19 @@ def _section(report: Report) -> Iterator[str]:
         f" {where.cores} cores, {where.memory_mb} MB, {where.file_system}, Linux {where.kernel},"
         f" {where.python}, SQLite {where.sqlite}, {packages}.\n"
     )
+
+
+def _costs(report: Report) -> Iterator[str]:
+    """Give what a write costs, a row for each way of writing."""
+    if not report.costs:
+        return
+    parts = list(next(iter(report.costs.values())))
+    yield "What a write costs; microseconds are of processor time:\n"
+    yield f"| | {' | '.join(parts)} |"
+    yield f"|---|{'---:|' * len(parts)}"
+    for what, costs in report.costs.items():
+        yield f"| {what} | {' | '.join(f'{costs[part]:.1f}' for part in parts)} |"
+    yield ""
 
 
 def _growth(report: Report) -> Iterator[str]:

@@ -6,6 +6,7 @@ import sys
 sys.path.append(sys.path.pop(0))
 
 import argparse
+import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,11 +31,17 @@ APART = {
 }
 """The interpreters that have the frameworks of the adapters, and the peers."""
 
+WRITES = ("embedded", "durable", "http")
+"""Benchmarks that are run with an earlier state of the code too, if one is given."""
+
 
 def main() -> int:
     """Return 0, or 1 when a figure is below half its goal or too good to be true."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, small data, no page")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="measure writes of that state as well"
+    )
     given = parser.parse_args()
     options = ["--quick"] if given.quick else ["--stages"]
     failed = False
@@ -42,10 +49,13 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         for name in BENCHES:
             found = Path(folder) / f"{name}.json"
-            python = str(APART.get(name, sys.executable))
-            command = (python, str(HERE / f"{name}.py"), *options, "--json", str(found))
-            failed = bool(subprocess.run(command, check=False).returncode) or failed
-            reports.append(msgspec.json.decode(found.read_bytes(), type=Report))
+            failed = _ran(HERE, name, options, found) or failed
+            report = msgspec.json.decode(found.read_bytes(), type=Report)
+            if given.before and name in WRITES:
+                _ran(given.before / "bench", name, options, found)
+                earlier = msgspec.json.decode(found.read_bytes(), type=Report)
+                report.before = {row.what: row.said() for row in earlier.rows}
+            reports.append(report)
     for name in SHARES:
         ran = subprocess.run((sys.executable, str(HERE / f"{name}.py")), check=False)
         failed = bool(ran.returncode) or failed
@@ -56,6 +66,15 @@ def main() -> int:
     if not given.quick:
         render.write(reports)
     return int(failed)
+
+
+def _ran(bench: Path, name: str, options: list[str], found: Path) -> bool:
+    """Run a benchmark of the checkout of *bench*; return whether it failed."""
+    python = str(APART.get(name, sys.executable))
+    command = (python, str(bench / f"{name}.py"), *options, "--json", str(found))
+    # Before the package that is installed, which is that of one checkout.
+    env = os.environ | {"PYTHONPATH": str(bench.parent.resolve())}
+    return bool(subprocess.run(command, check=False, env=env).returncode)
 
 
 if __name__ == "__main__":

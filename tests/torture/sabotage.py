@@ -33,10 +33,11 @@ SABOTAGES = (
     ),
     Sabotage(
         broken="a write on SQLite is acknowledged 20 ms before its commit",
-        file="engines/sqlite/writer.py",
-        old='            sent = True\n            connection.do("commit")\n',
-        new="            sent = True\n            deliver(ran)\n            for slot in ran:\n"
-        "                slot.finish = bool\n            sleep(0.02)\n"
+        file="engines/sqlite/group_commit.py",
+        old='            self._sent = sent = True\n            connection.do("commit")\n',
+        new="            self._sent = sent = True\n            deliver(ran)\n"
+        "            for slot in ran:\n                slot.finish = bool\n"
+        "            sleep(0.02)\n"
         '            connection.do("commit")\n',
         test="tests/torture/test_killed.py::test_no_acknowledged_write_is_lost_on_sqlite",
     ),
@@ -64,7 +65,7 @@ SABOTAGES = (
     ),
     Sabotage(
         broken="a failed write of a group is not undone",
-        file="engines/sqlite/writer.py",
+        file="engines/sqlite/group_commit.py",
         old="        elif changed:\n            self._roll_back(connection)\n",
         new="        elif changed:\n",
         test="tests/engines/sqlite/test_groups.py"
@@ -219,14 +220,14 @@ SABOTAGES = (
     ),
     Sabotage(
         broken="a commit on SQLite whose sync failed is acknowledged",
-        file="engines/sqlite/writer.py",
+        file="engines/sqlite/group_commit.py",
         old="                return self._resolve_doubt(ours, ran, seq if seq != base else None)\n",
         new="                return ran\n",
         test="tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",
     ),
     Sabotage(
         broken="a commit whose sync failed counts once the log alone has it",
-        file="engines/sqlite/writer.py",
+        file="engines/sqlite/group_commit.py",
         old="            return rows[0][0] == 1 and empty(connection)\n",
         new="            return rows[0][0] == 1\n",
         test="tests/torture/test_faults.py::test_faults_that_broke_a_promise_before_break_none",

@@ -108,17 +108,21 @@ class SQLiteCore:
             finally:
                 self.readers.give(connection)
 
-    def put(self, slot: Slot, *, waits: bool = False) -> None:
+    def put(self, slot: Slot, *, waits: bool = False, here: bool = False) -> bool:
         """Queue *slot* for the writer; raises at once if it cannot run.
 
-        With *waits* the caller waits for it: EngineFault on the writer's thread.
+        With *waits* the caller waits for it: EngineFault on the writer's thread. With *here* it
+        runs on this thread if no other write waits or runs; returns whether it did.
         """
         if waits and self.writer.on_its_thread:
             raise EngineFault("write inside a write: the writer would wait for itself")
         if self.database.inside:
             check_outside(self.database.inside, write=True)
         self.database.check_writable()
+        if here and self.writer.run_here(slot):
+            return True
         self.writer.put(slot)
+        return False
 
     def look(self, sql: str, params: Params) -> list[SimpleNamespace]:
         """Return every row of one statement, of all owners."""
@@ -412,9 +416,10 @@ class SQLiteEngine:
         slot = Slot(work, self._owner, timeout, gate.release)
         queue = self.core.writer.queue
         try:
-            self.core.put(slot, waits=True)
-            arrived = gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
-            if not arrived:
+            if not (
+                self.core.put(slot, waits=True, here=True)
+                or gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
+            ):
                 if queue.withdraw(slot):
                     raise refusal("busy" if slot.at_the_door else "timeout")
                 gate.acquire()

@@ -341,6 +341,12 @@ class LogKeeper:
         self.patience = -1.0
         """Seconds until the next check; negative for none."""
 
+    @property
+    def due(self) -> bool:
+        """Whether `tend` would truncate the log now."""
+        long = self.erasing or self._database.log_bytes() > LONG
+        return long and monotonic() >= self._next
+
     def tend(self, connect: Callable[[], Connection]) -> None:
         """Truncate the log on the connection of *connect* if it is due; never blocks."""
         if self._database.in_memory:

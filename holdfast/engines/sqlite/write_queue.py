@@ -135,32 +135,42 @@ class WriteQueue:
         with self._mutex:
             self._waiting.extendleft(reversed(slots))
 
-    def take(self, patience: float) -> list[Slot] | None:
-        """Return the pending slots: at most one group, or one chore by itself.
+    @property
+    def idle(self) -> bool:
+        """Whether no slot is pending and the consumer, if there is one, does nothing."""
+        return not self._waiting and self._asleep
 
-        Return None once closed and empty. With an empty queue, wait up to *patience* seconds
-        (without limit if negative), then return no slots.
+    def wait(self, patience: float) -> bool:
+        """Wait until a slot is pending; return False once closed and empty.
+
+        Return after *patience* seconds too, unless it is negative.
         """
         while True:
             with self._mutex:
-                group: list[Slot] = []
-                alone = False
-                while self._waiting and not alone and len(group) < MOST_IN_A_GROUP:
-                    alone = isinstance(self._waiting[0], Chore)
-                    if alone and group:
-                        break
-                    group.append(self._waiting.popleft())
-                if group:
-                    return group
+                if self._waiting:
+                    return True
                 if self.closed:
-                    return None
+                    return False
                 self._asleep = True
             if not self._wakeup.acquire(timeout=patience):
                 with self._mutex:
                     if self._asleep:
                         self._asleep = False
-                        return []
+                        return True
                 self._wakeup.acquire()
+
+    def take(self) -> list[Slot]:
+        """Return the pending slots: at most one group, or one chore by itself."""
+        group: list[Slot] = []
+        with self._mutex:
+            while self._waiting and len(group) < MOST_IN_A_GROUP:
+                alone = isinstance(self._waiting[0], Chore)
+                if alone and group:
+                    break
+                group.append(self._waiting.popleft())
+                if alone:
+                    break
+        return group
 
     def claim(self, slot: Slot) -> bool:
         """Mark *slot* as running; return False if it was withdrawn before."""

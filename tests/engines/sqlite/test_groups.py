@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from holdfast.engines.async_writes import awaited
 from holdfast.engines.base import WRITES, BatchedWork, Engine, Kin, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.group_commit import CAREFUL
 from holdfast.engines.sqlite.transaction import INSERT_CHANGE
 from holdfast.engines.sqlite.write_queue import Slot, gathered
-from holdfast.engines.sqlite.writer import CAREFUL
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.scope import Scope
 from holdfast.testing.contracts.engine import SCRATCH, Wanted, happened, make_scratch, putting
