@@ -5,12 +5,12 @@ import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from signal import SIGKILL, Signals
-from threading import RLock
+from signal import SIGKILL, Signals, pthread_kill
+from threading import RLock, get_ident
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from teams import create, leading, opening, work
 import holdfast
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.database import Database
 from holdfast.errors import RunFailed, StaleRun
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
@@ -64,6 +65,21 @@ NEVER = 0
 STORING = RLock()
 """Held while a process stores something of its run: one that is stopped holds no row then."""
 
+WRITTEN: dict[int, Database] = {}
+"""The files that this process wrote to, by their identity."""
+
+
+@contextmanager
+def at_rest() -> Generator[None]:
+    """Keep this process from writing: one that is stopped holds no lock of a file then.
+
+    A writer's thread goes on with a file after the write that it answered: it shortens its log.
+    """
+    with STORING, ExitStack() as stack:
+        for database in WRITTEN.values():
+            stack.enter_context(database.turn)
+        yield
+
 
 class Death(Struct, frozen=True):
     """The *number*th *point* in a process, at which it gets *sent*."""
@@ -104,9 +120,10 @@ class Life:
         """Die here, if it is the point to die at."""
         self._met[point] += 1
         if (point, self._met[point]) == (self._death.point, self._death.number):
-            with STORING:
+            with at_rest():
                 self.note("dies")
-                os.kill(os.getpid(), self._death.sent)
+                # Sent to the process, another thread may take it, while this one goes on.
+                pthread_kill(get_ident(), self._death.sent)
 
     def model(self, act: Callable[[Asked], object]) -> ScriptedModel:
         """Return a model that does *act*, once it has stored something if it can."""
@@ -372,6 +389,9 @@ def watch(life: Life) -> None:
 
         def stored(*given: Any, **more: Any) -> Any:
             with STORING:
+                if isinstance(given[0], SQLiteEngine):
+                    database = given[0].core.database
+                    WRITTEN[id(database)] = database
                 found = stores(*given, **more)
                 if point == "version" or (point == "end" and given[-1].ended is not None):
                     life.pass_by(point)
