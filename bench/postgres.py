@@ -5,6 +5,8 @@ import sys
 # What lies beside comes last: the `http.py` here must not stand before Python's own.
 sys.path.append(sys.path.pop(0))
 
+import itertools
+import json
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ import psycopg
 from measure import Bench, Timing, main, one_by_one, paired, together
 from msgspec.structs import replace
 from raw import ENTRIES
+from served import HOLDFAST, serving, timed
 from texts import Texts
 
 import holdfast
@@ -238,6 +241,7 @@ def run(bench: Bench) -> None:
         reads, writes = bench.size(6_000, 800), bench.size(1_600, 320)
         _reads(bench, ours, theirs, reads)
         _writes(bench, ours, theirs, writes)
+        _two_servers(bench, ours, writes)
         ours.hf.close()
 
 
@@ -277,6 +281,24 @@ def _writes(bench: Bench, ours: Ours, theirs: Baseline, count: int) -> None:
     rounds = paired(rows, crowd, bench.rounds)
     what = f"durable.set_many of {KEYS}, rows a second"
     bench.rate(what, f"pgbench single upserts, {CALLERS} clients", 3, rounds)
+
+
+def _two_servers(bench: Bench, ours: Ours, count: int) -> None:
+    line = (*HOLDFAST, "serve", "--db", ours.url, "--port", "0", "--no-access-log")
+    numbers = itertools.count()
+
+    def put() -> bytes:
+        number = next(numbers)
+        content = f"{number} {ours.texts[0]}"
+        body = json.dumps({"content": content, "category": "core"}, ensure_ascii=False).encode()
+        path = f"/api/durable/agent_{number % CALLERS}/entries/key_{number % KEYS}"
+        return one.request("PUT", path, body)
+
+    with serving(*line) as one, serving(*line) as other:
+        rounds = paired(
+            lambda: timed((one, other), count, put), lambda: timed((one,), count, put), bench.rounds
+        )
+    bench.rate("PUT durable entry, two servers on one database", "one server", 1, rounds)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter_ns
 from urllib.parse import urlsplit
 
 from measure import Timing
@@ -51,14 +52,15 @@ class Served:
 
     async def _ask_all(self, number: int, ask: Ask) -> None:
         share = number // CONNECTIONS
-        await asyncio.gather(*(self._ask(share, ask) for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(self.ask(share, ask) for _ in range(CONNECTIONS)))
 
-    async def _ask(self, number: int, ask: Ask) -> None:
+    async def ask(self, number: int, ask: Ask) -> None:
+        """Send *number* requests over one connection, each after the response before it."""
         reader, writer = await asyncio.open_connection(self.address.hostname, self.address.port)
         for _ in range(number):
             writer.write(ask())
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            if not head.startswith(b"http/1.1 200"):
+            if not head.startswith((b"http/1.1 200", b"http/1.1 201")):
                 raise RuntimeError(head.decode(errors="replace"))
             await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
         writer.close()
@@ -81,6 +83,19 @@ class Served:
             return grown
 
         return asyncio.run(hold())
+
+
+def timed(servers: Sequence[Served], number: int, ask: Ask) -> Timing:
+    """Return what each of *number* requests took over 16 connections, spread over *servers*."""
+
+    async def ask_all() -> None:
+        share = number // CONNECTIONS
+        spread = (servers[each % len(servers)] for each in range(CONNECTIONS))
+        await asyncio.gather(*(served.ask(share, ask) for served in spread))
+
+    begun = perf_counter_ns()
+    asyncio.run(ask_all())
+    return Timing(each=(perf_counter_ns() - begun) / number)
 
 
 @contextmanager
