@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import apsw
 from msgspec import Struct
 
-from holdfast.engines.sqlite.connection import PATIENCE, Connection, fault_of
+from holdfast.engines.sqlite.connection import APPLICATION_ID, PATIENCE, Connection, fault_of
 from holdfast.engines.sqlite.database import Database
 from holdfast.ground.errors import HoldfastError, Unavailable
 
@@ -215,7 +215,9 @@ def empty(connection: Connection) -> bool:
 
 
 _LOG_HEADER, _FRAME, _COUNTS = (struct.Struct(each) for each in (">6I8x", ">4I8x", ">HH"))
-_BUMP = "update engine_state set seq = seq"
+_BUMP = f"pragma application_id = {APPLICATION_ID}"
+"""Writes the first page, although it stays as it is; an update to the same value writes none."""
+
 _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}
 """Bytes of the header of a page of a b-tree, by the page's first byte; others begin with a zero."""
 

@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace as Row
@@ -120,6 +120,43 @@ def test_a_copy_in_the_cache_of_another_connection_is_not_written_again(
     assert maintenance.empty(connect(str(path), "writer"))
 
     assert left_of(gone, path) == []
+
+
+def test_a_copy_that_another_connection_reads_meanwhile_is_not_written_again(
+    engine: SQLiteEngine, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gone, other, zero = churn(engine, SEEDS[0]), connect(str(path), "writer"), maintenance._zero
+
+    def zero_read_pages(path: Path, pages: Collection[int] | None) -> bool:
+        assert other.execute("select sum(length(body)) from moved").fetchall()
+        return zero(path, pages)
+
+    monkeypatch.setattr(maintenance, "_zero", zero_read_pages)
+    assert engine.scrub() == Scrubbed(done=True)
+
+    other.execute("update moved set body = body || 'z'").fetchall()
+    assert maintenance.empty(other)
+    assert left_of(gone, path) == []
+
+
+def test_a_scrub_after_another_reads_only_pages_that_were_written_since(
+    engine: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
+):
+    zero, read = maintenance._zero, list[int | None]()
+
+    def zero_counted(path: Path, pages: Collection[int] | None) -> bool:
+        read.append(None if pages is None else len(pages))
+        return zero(path, pages)
+
+    first = "delete from moved where rowid = (select min(rowid) from moved)"
+    monkeypatch.setattr(maintenance, "_zero", zero_counted)
+    churn(engine, SEEDS[0])
+    for _ in range(3):
+        assert engine.scrub() == Scrubbed(done=True)
+        engine.write(lambda tx: tx.run(first))
+
+    assert read[0] is None
+    assert all(pages is not None and pages < 10 for pages in read[1:])
 
 
 def test_while_a_reader_holds_the_log_it_is_pending_and_done_soon_after(
