@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from holdfast.doors.http.app import App
+from holdfast.library.holdfast import Holdfast
 
 HOST = "127.0.0.1:8420"
 """The `Host` of requests that name no other."""
@@ -117,3 +118,10 @@ class Asker:
         start, *bodies = sent
         found = {k.decode(): v.decode("latin-1") for k, v in start["headers"]}
         return Said(start["status"], found, b"".join(each["body"] for each in bodies))
+
+
+class SharedApp(NamedTuple):
+    """A handle that tests share, and what asks its app."""
+
+    hf: Holdfast
+    ask: Asker

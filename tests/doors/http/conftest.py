@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from doors.http.asking import Asker
+from doors.http.asking import Asker, SharedApp
 
 import holdfast
 from holdfast.doors.http.app import App, make_app
@@ -46,6 +46,16 @@ def strict(hf: Holdfast, clock: FrozenClock, runner: asyncio.Runner) -> Iterator
 @pytest.fixture
 def ask(app: App, runner: asyncio.Runner) -> Asker:
     return Asker(app, runner)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SharedApp]:
+    """Share an app, open until a key is made, among tests that do not disturb each other."""
+    clock = FrozenClock()
+    with holdfast.open(":memory:", clock=clock) as hf, asyncio.Runner() as runner:
+        app = make_app(hf, clock=clock)
+        yield SharedApp(hf, Asker(app, runner))
+        app.state.close()
 
 
 @pytest.fixture

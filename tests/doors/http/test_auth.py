@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors.http.asking import Asker
+from doors.http.asking import Asker, SharedApp
 
 import holdfast
 from holdfast.doors.http.app import App, make_app, routes
@@ -130,8 +130,9 @@ def test_whatever_opens_nothing_gets_the_same_answer(ask: Asker, hf: Holdfast, s
 @pytest.mark.parametrize("route", ENDING, ids=lambda each: f"{each.method} {each.path}")
 @pytest.mark.parametrize("scope", ["read", "write", "admin"])
 def test_a_key_reaches_what_its_scope_allows_and_no_more(
-    ask: Asker, hf: Holdfast, route: HttpRoute, scope: str
+    shared: SharedApp, route: HttpRoute, scope: str
 ) -> None:
+    hf, ask = shared
     ranks = ["read", "write", "admin"]
     enough = ranks.index(scope) >= ranks.index(UNBOUND.get(route.path, route.needs))
 
@@ -144,7 +145,8 @@ def test_a_key_reaches_what_its_scope_allows_and_no_more(
 
 
 @pytest.mark.parametrize("route", KEYED, ids=lambda each: f"{each.method} {each.path}")
-def test_a_bound_key_reaches_none_of_these(ask: Asker, hf: Holdfast, route: HttpRoute) -> None:
+def test_a_bound_key_reaches_none_of_these(shared: SharedApp, route: HttpRoute) -> None:
+    hf, ask = shared
     bound = key(hf, scope="admin", agent="agent_7")
 
     assert ask.as_(x_api_key=bound)(route.method, target(route), {}).status == 403

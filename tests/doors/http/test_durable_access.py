@@ -1,7 +1,7 @@
 """Who reaches durable memory over HTTP: scopes, bound keys, other agents, other workspaces."""
 
 import pytest
-from doors.http.asking import Asker, Said
+from doors.http.asking import Asker, Said, SharedApp
 
 from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
@@ -32,16 +32,21 @@ def holder(hf: Holdfast, ask: Asker, scope: str = "admin", **bound: str) -> Aske
     return ask.as_(x_api_key=key.secret)
 
 
+def write(hf: Holdfast) -> None:
+    hf.durable("agent_7").set("k", CORE["content"], category="core")
+
+
 @pytest.fixture
 def written(hf: Holdfast) -> None:
-    hf.durable("agent_7").set("k", CORE["content"], category="core")
+    write(hf)
 
 
 @pytest.mark.parametrize("route", DURABLE, ids=name)
 @pytest.mark.parametrize("scope", ["read", "write"])
 def test_a_key_of_too_small_a_scope_is_refused(
-    hf: Holdfast, ask: Asker, route: HttpRoute, scope: str
+    shared: SharedApp, route: HttpRoute, scope: str
 ) -> None:
+    hf, ask = shared
     said = asked(holder(hf, ask, scope), route)
 
     refused = RANK[scope] < RANK[route.needs]
@@ -50,18 +55,21 @@ def test_a_key_of_too_small_a_scope_is_refused(
         assert (said.error["code"], said.error["needed"]) == ("HF-MEM-001", route.needs)
 
 
-@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_who_sends_no_key_is_told_nothing(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
+def test_who_sends_no_key_is_told_nothing(shared: SharedApp, route: HttpRoute) -> None:
+    hf, ask = shared
+    write(hf)
     holder(hf, ask)
 
     for asker in (ask, ask.as_(x_api_key="hf_" + "x" * 43)):
         assert asked(asker, route).status == 401
 
 
-@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
+def test_a_bound_key_reaches_no_other_agent(shared: SharedApp, route: HttpRoute) -> None:
+    hf, ask = shared
+    write(hf)
+
     said = asked(holder(hf, ask, agent="agent_1"), route)
 
     assert (said.status, said.error["code"]) == (403, "HF-MEM-001")
@@ -70,8 +78,9 @@ def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: Htt
 
 @pytest.mark.parametrize("route", AGENTS, ids=name)
 def test_a_bound_key_reaches_all_of_its_agents_but_its_limits(
-    hf: Holdfast, ask: Asker, route: HttpRoute
+    shared: SharedApp, route: HttpRoute
 ) -> None:
+    hf, ask = shared
     said = asked(holder(hf, ask, agent="agent_7"), route)
 
     assert (said.status == 403) == (name(route) == "PATCH /api/durable/{agent}/limits")
@@ -127,7 +136,8 @@ def test_an_agent_nobody_wrote_to_is_an_empty_memory(ask: Asker) -> None:
 
 
 @pytest.mark.parametrize("route", AGENTS, ids=name)
-def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
+def test_another_workspaces_header_is_refused(shared: SharedApp, route: HttpRoute) -> None:
+    hf, ask = shared
     key = hf.keys.create("k", "admin").secret
     assert key is not None
 

@@ -1,12 +1,13 @@
 """Nobody learns over HTTP whether another's durable memory has something: refusals are alike."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 from contracts.durable_writes import keys_of
-from doors.http.asking import Asker, Said
+from doors.http.asking import Asker, Said, SharedApp
 from memories.durable.beneath import everything
 from msgspec import Struct
 from msgspec.structs import replace
@@ -158,9 +159,8 @@ REFUSED: list[Refused] = [
 ]
 
 
-@pytest.fixture
-def there(hf: Holdfast) -> Named:
-    """Give what is there: an agent, with a key, a run and a change."""
+def put(hf: Holdfast) -> Named:
+    """Store an agent with a key, a run and a change."""
     durable = hf.durable("agent_7")
     durable.set(KEY, CONTENT, category="core")
     seq = durable.set(KEY, f"{CONTENT} changed", category="core").seq
@@ -170,13 +170,24 @@ def there(hf: Holdfast) -> Named:
 
 
 @pytest.fixture
-def absent(there: Named) -> Named:
-    """Give names of the like that nothing has."""
+def there(hf: Holdfast) -> Named:
+    """Give what is there: an agent, with a key, a run and a change."""
+    return put(hf)
+
+
+def none_like(there: Named) -> Named:
+    """Return names of the like that nothing has."""
     return Named("agent_0", "Kq9fNothingKey", "run_0", there.token + 400, there.seq + 400)
 
 
 @pytest.fixture
-def unchanged(hf: Holdfast, there: Named) -> Iterator[None]:
+def absent(there: Named) -> Named:
+    """Give names of the like that nothing has."""
+    return none_like(there)
+
+
+@contextmanager
+def demanded(hf: Holdfast, there: Named) -> Generator[None]:
     """Demand that what is there stays as it is."""
 
     def rows() -> list[str]:
@@ -192,6 +203,23 @@ def unchanged(hf: Holdfast, there: Named) -> Iterator[None]:
     assert rows() == before
 
 
+@pytest.fixture
+def unchanged(hf: Holdfast, there: Named) -> Iterator[None]:
+    with demanded(hf, there):
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_there(shared: SharedApp) -> Named:
+    return put(shared.hf)
+
+
+@pytest.fixture
+def undisturbed(shared: SharedApp, shared_there: Named) -> Iterator[None]:
+    with demanded(shared.hf, shared_there):
+        yield
+
+
 def test_every_route_of_durable_memory_is_asked_for() -> None:
     """A route that is new, or was made without saying that it is durable, fails here."""
     every = [
@@ -204,13 +232,14 @@ def test_every_route_of_durable_memory_is_asked_for() -> None:
     assert [name(each) for each in every if not each.durable] == []
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("undisturbed")
 @pytest.mark.parametrize("who", REFUSED, ids=lambda who: who.__name__)
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_a_refusal_is_the_same_whether_it_is_there_or_not(  # noqa: PLR0917 - fixtures, by name
-    hf: Holdfast, ask: Asker, route: HttpRoute, who: Refused, there: Named, absent: Named
+def test_a_refusal_is_the_same_whether_it_is_there_or_not(
+    shared: SharedApp, route: HttpRoute, who: Refused, shared_there: Named
 ) -> None:
-    asker = who(hf, ask, route)
+    there, absent = shared_there, none_like(shared_there)
+    asker = who(*shared, route)
     if asker is None:
         return
 
@@ -230,17 +259,17 @@ def test_a_refusal_is_the_same_whether_it_is_there_or_not(  # noqa: PLR0917 - fi
             assert seen(ask_for(asker, route, one, in_run=in_run)) == seen(said)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("undisturbed")
 @pytest.mark.parametrize("who", [nobody, another_agent, one_of_too_small_a_scope])
 @pytest.mark.parametrize("route", [each for each in DURABLE if each.body], ids=name)
 def test_who_may_not_ask_is_not_told_that_the_request_is_bad(
-    hf: Holdfast, ask: Asker, route: HttpRoute, who: Refused, there: Named
+    shared: SharedApp, route: HttpRoute, who: Refused, shared_there: Named
 ) -> None:
-    asker = who(hf, ask, route)
+    asker = who(*shared, route)
     if asker is None:
         return
-    said = ask_for(asker, route, there)
-    target = route.path.format(agent="agent_7", key=KEY, run_id="run_7", seq=there.seq)
+    said = ask_for(asker, route, shared_there)
+    target = route.path.format(agent="agent_7", key=KEY, run_id="run_7", seq=shared_there.seq)
 
     for bad in (b"{", b'{"nothing": 1}', b"[]"):
         assert seen(asker(route.method, target, bad)) == seen(said)

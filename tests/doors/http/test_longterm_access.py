@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from doors.http.asking import Asker, Said
+from doors.http.asking import Asker, Said, SharedApp
 
 from holdfast import Budget
 from holdfast.doors.http.app import make_app, routes
@@ -55,14 +55,24 @@ def holder(hf: Holdfast, ask: Asker, scope: str = "admin", **bound: str) -> Aske
     return ask.as_(x_api_key=key.secret)
 
 
-@pytest.fixture
-def item(hf: Holdfast) -> str:
+def put(hf: Holdfast) -> str:
+    """Store a turn and an item, and return the item's id."""
     ltm = hf.longterm("ada", enabled=True)
     assert ltm is not None
     ltm.record([Turn(role="user", text=SECRET)])
     stored = ltm.remember(SECRET).stored
     assert stored is not None
     return stored.id
+
+
+@pytest.fixture
+def item(hf: Holdfast) -> str:
+    return put(hf)
+
+
+@pytest.fixture(scope="module")
+def shared_item(shared: SharedApp) -> str:
+    return put(shared.hf)
 
 
 def kept(hf: Holdfast) -> list[dict[str, object]]:
@@ -84,11 +94,12 @@ def test_a_bound_key_reaches_all_of_its_user(hf: Holdfast, ask: Asker, route: Ht
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 def test_another_users_route_finds_and_changes_nothing_of_it(
-    hf: Holdfast, ask: Asker, route: HttpRoute, item: str
+    shared: SharedApp, route: HttpRoute, shared_item: str
 ) -> None:
+    hf, ask = shared
     before = kept(hf)
 
-    said = asked(ask, route, user="bob", id=item)
+    said = asked(ask, route, user="bob", id=shared_item)
 
     assert said.status in {200, 202, 404}
     assert b"garden" not in said.body
@@ -98,11 +109,12 @@ def test_another_users_route_finds_and_changes_nothing_of_it(
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 @pytest.mark.parametrize("other", ["&namespace=work", "&workspace_id=w1"])
 def test_nor_does_another_collections(
-    hf: Holdfast, ask: Asker, route: HttpRoute, item: str, other: str
+    shared: SharedApp, route: HttpRoute, shared_item: str, other: str
 ) -> None:
+    hf, ask = shared
     before = kept(hf)
 
-    said = asked(ask, route, id=item, query=other)
+    said = asked(ask, route, id=shared_item, query=other)
 
     assert said.status in {200, 202, 404}
     assert b"garden" not in said.body
@@ -110,10 +122,11 @@ def test_nor_does_another_collections(
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_nor_does_another_workspaces(hf: Holdfast, ask: Asker, route: HttpRoute, item: str) -> None:
+def test_nor_does_another_workspaces(shared: SharedApp, route: HttpRoute, shared_item: str) -> None:
+    hf, ask = shared
     before = kept(hf)
 
-    said = asked(ask.as_(holdfast_workspace="lab"), route, id=item)
+    said = asked(ask.as_(holdfast_workspace="lab"), route, id=shared_item)
 
     assert said.status in {200, 202, 404}
     assert b"garden" not in said.body

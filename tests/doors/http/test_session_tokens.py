@@ -1,5 +1,5 @@
 import pytest
-from doors.http.asking import Asker
+from doors.http.asking import Asker, SharedApp
 
 from holdfast.doors.http.app import routes
 from holdfast.doors.http.request import HttpRoute
@@ -35,14 +35,19 @@ REACHED = {
 }
 
 
-@pytest.fixture
-def session(hf: Holdfast, store: str) -> str:
+def session_of(hf: Holdfast, store: str) -> str:
+    """Create a session with *store* to write, and another to read."""
     only_read = hf.memory_stores.create(name="only read").id
     resources = [
         {"type": "memory_store", "memory_store_id": store},
         {"type": "memory_store", "memory_store_id": only_read, "access": "read_only"},
     ]
     return hf.sessions.create(agent="a", environment_id="e", resources=resources).id
+
+
+@pytest.fixture
+def session(hf: Holdfast, store: str) -> str:
+    return session_of(hf, store)
 
 
 @pytest.fixture
@@ -59,8 +64,11 @@ def filled(route: HttpRoute, **names: str) -> str:
 
 @pytest.mark.parametrize("route", SCOPED, ids=lambda each: f"{each.method} {each.path}")
 def test_a_token_reaches_no_other_store_and_no_other_session(
-    worker: Asker, hf: Holdfast, route: HttpRoute
+    shared: SharedApp, route: HttpRoute
 ) -> None:
+    hf, ask = shared
+    session = session_of(hf, hf.memory_stores.create(name="notes").id)
+    worker = ask.as_(x_api_key=str(hf.sessions.create_token(session).token))
     other = hf.memory_stores.create(name="other").id
 
     for store in (other, "memstore_1"):
