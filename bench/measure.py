@@ -119,8 +119,8 @@ class Report(Struct, kw_only=True):
 
     @property
     def busy(self) -> bool:
-        """Whether the machine had too much else to do."""
-        return self.load_before.busy or self.load_after.busy
+        """Whether others were at work before: afterwards its own callers count too."""
+        return self.load_before.busy
 
     def lines(self) -> Iterator[str]:
         """Give the report as a person reads it."""

@@ -94,6 +94,8 @@ native file system syncs fast here.
 - **PostgreSQL.** A set is three round trips with rules between them; `pgbench` sends one prepared \
 statement, from C.
 - **`hydrate` of few large entries** reads the sizes of all to choose, and then the chosen.
+- **A sweep** scrubs what it deletes: of the pages that were written since the last scrub, or of \
+the whole file where SQLite has begun its log anew meanwhile, after about 1,000 pages.
 - **Histories of networks** keep a turn as rows that can be listed, forked and erased; the insert \
 that they are compared with is one row.
 """
@@ -124,6 +126,8 @@ its goal, or when a write is faster than a synced one can be.
 """
 _FONT = 'font-family="sans-serif" font-size="12"'
 _BAR, _LEFT, _WIDTH = 22, 330, 720
+_FAR = 100
+"""Times the goal; nothing counts as further."""
 
 
 def write(reports: list[Report]) -> None:
@@ -255,7 +259,8 @@ def bars(report: Report) -> str:
 def _share(row: Row) -> float:
     if row.sense == "at least":
         return row.reached / row.goal
-    return row.goal / max(row.reached, row.goal / 100)
+    # A goal may be that something never happens.
+    return _FAR if row.reached <= row.goal / _FAR else row.goal / row.reached
 
 
 def _short(text: str) -> str:

@@ -89,8 +89,9 @@ import machine, render
 from measure import Report, Row
 render.DOCS = Path({str(tmp_path)!r})
 row = Row(what="a <get>", of="raw", sense="at least", goal=0.5, rounds=[0.2, 0.3])
+never = Row(what="b", of="rounds", sense="at most", goal=0, rounds=[0.0])
 load = machine.Load(a_core=1.5)
-render.write([Report(name="embedded", question="How fast?", quick=True, rounds=2, rows=[row],
+render.write([Report(name="embedded", question="How fast?", quick=True, rounds=2, rows=[row, never],
     machine=machine.here(), load_before=load, load_after=load, curve={{"1": 5.0, "2": 9.0}},
     curves={{"get, µs": {{"10": 5.0, "100": 5.0}}}})])
 """
