@@ -3,12 +3,13 @@
 The build takes the folders that `packages` names in pyproject.toml, and nothing else.
 """
 
-import ast
+import re
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CONTRACTS = {"engine", "checkpoints", "history", "vectors"}
+TEST = re.compile(r"^\s*(?:async )?def test_", re.MULTILINE)
 
 
 def packaged() -> list[Path]:
@@ -33,11 +34,10 @@ def test_the_wheel_contains_no_contract_but_those_of_what_a_user_implements() ->
 
 def test_the_wheel_contains_no_test_outside_the_contracts() -> None:
     tests = [
-        f"{file}:{node.lineno}"
+        file
         for file in packaged()
         if file.suffix == ".py" and file.parent.name != "contracts"
-        for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if TEST.search((ROOT / file).read_text("utf-8"))
     ]
     named = [file for file in packaged() if file.name.startswith(("test_", "conftest"))]
 

@@ -1,9 +1,9 @@
 """Count the modules, functions and frames of the package that one operation passes through.
 
-    python tests/architecture/flows.py NAME     count one flow, and print the counts as JSON
+    python tests/architecture/flows.py NAME…     count flows, and print the counts of each as JSON
 
-Each flow is counted in a process of its own, because a profile function reaches only the threads
-that start after it was set, and because what another test left behind would be counted too.
+Each flow is counted in a forked process of its own, because a profile function reaches only the
+threads that start after it was set, and because what another flow left behind would be counted too.
 """
 
 import asyncio
@@ -276,11 +276,16 @@ def run_command(words: list[str]) -> None:
 
 
 def main() -> None:
-    """Print the counts of one flow, or run a command for one."""
+    """Print the counts of each flow, a line each, or run a command for one."""
     if sys.argv[1] == COUNTED_COMMAND:
         run_command(sys.argv[2:])
-    with TemporaryDirectory() as folder:
-        sys.stdout.write(json.dumps(FLOWS[sys.argv[1]](Recorder(), Path(folder))))
+    for name in sys.argv[1:]:
+        if (process := os.fork()) == 0:
+            with TemporaryDirectory() as folder:
+                sys.stdout.write(f"{json.dumps(FLOWS[name](Recorder(), Path(folder)))}\n")
+            return
+        if code := os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+            sys.exit(code)
 
 
 if __name__ == "__main__":

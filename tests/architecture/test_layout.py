@@ -4,6 +4,7 @@ Each exception is listed with its reason; one that is no longer needed fails too
 """
 
 import ast
+import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -200,7 +201,7 @@ NO_PARTICIPLES = {"bed", "embed", "feed", "need", "seed", "shed", "speed", "thre
 NO_GERUNDS = {"string", "ring", "thing", "king"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Documented = ast.Module | ast.ClassDef | Function
+Block = ast.stmt | ast.ExceptHandler | ast.match_case
 Graph = dict[str, set[str]]
 
 
@@ -237,15 +238,43 @@ class Module(NamedTuple):
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Return every file of the package."""
+    """Return every file of the package.
+
+    The garbage collector is spared their trees, which stay: it would look through them often.
+    """
     files = sorted((ROOT / PACKAGE).rglob("*.py"))
     texts = [(file.relative_to(ROOT).as_posix(), file.read_text("utf-8")) for file in files]
-    return tuple(Module(path, text, ast.parse(text)) for path, text in texts)
+    gc.disable()
+    try:
+        return tuple(Module(path, text, ast.parse(text)) for path, text in texts)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def product() -> list[Module]:
     """Return the files with code of their own, test support apart."""
     return [m for m in modules() if m.file not in FACES and not m.path.startswith(TESTING)]
+
+
+def statements(node: ast.AST) -> Iterator[tuple[ast.AST, ast.stmt]]:
+    """Give each statement below *node*, with the node that it stands in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield node, child
+        if isinstance(child, Block):
+            yield from statements(child)
+
+
+@cache
+def definitions() -> tuple[tuple[Module, ast.AST, Function | ast.ClassDef], ...]:
+    """Return each function and class: the file, the node that it stands in, and it."""
+    return tuple(
+        (module, node, child)
+        for module in modules()
+        for node, child in statements(module.tree)
+        if isinstance(child, Function | ast.ClassDef)
+    )
 
 
 # Imports
@@ -256,7 +285,7 @@ def imports(node: ast.AST, *, in_function: bool = False, guarded: bool = False) 
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield Import(child, in_function, guarded)
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+        elif isinstance(child, Block):
             yield from imports(
                 child,
                 in_function=in_function or isinstance(child, Function),
@@ -397,14 +426,17 @@ def verb_names() -> list[str]:
 
 def long_first_lines() -> list[str]:
     """Return the docstrings that begin with a longer line than the limit."""
-    found: list[str] = []
-    for module in modules():
-        for node in ast.walk(module.tree):
-            if isinstance(node, Documented) and not module.path.startswith(CONTRACTS):
-                first = (ast.get_docstring(node) or "").partition("\n")[0]
-                if len(first) > LIMITS["characters of the first line of a docstring"]:
-                    found.append(f"{module.path}: {first}")
-    return found
+    documented = [
+        *((module, module.tree) for module in modules()),
+        *((module, node) for module, _, node in definitions()),
+    ]
+    firsts = [
+        (module.path, (ast.get_docstring(node) or "").partition("\n")[0])
+        for module, node in documented
+        if not module.path.startswith(CONTRACTS)
+    ]
+    most = LIMITS["characters of the first line of a docstring"]
+    return [f"{path}: {first}" for path, first in firsts if len(first) > most]
 
 
 MEASURES: dict[str, Callable[[], list[str]]] = {
@@ -446,13 +478,12 @@ def test_own_modules_are_imported_inside_functions_only_where_it_is_listed() -> 
 # Files, functions and classes
 
 
-def functions(module: Module) -> Iterator[tuple[str, Function]]:
-    """Give each function of *module* under `path:Class.name`."""
-    for node in ast.walk(module.tree):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, Function):
-                owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-                yield f"{module.path}:{owner}{child.name}", child
+def functions() -> Iterator[tuple[str, Function]]:
+    """Give each function under `path:Class.name`."""
+    for module, node, child in definitions():
+        if isinstance(child, Function):
+            owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+            yield f"{module.path}:{owner}{child.name}", child
 
 
 def lines(function: Function) -> int:
@@ -483,10 +514,7 @@ def test_a_file_has_at_most_600_lines() -> None:
 
 def test_a_function_has_at_most_60_lines() -> None:
     long = {
-        where
-        for module in modules()
-        for where, function in functions(module)
-        if lines(function) > LIMITS["lines of a function"]
+        where for where, function in functions() if lines(function) > LIMITS["lines of a function"]
     }
 
     assert long == set(LONG_FUNCTIONS)
@@ -495,10 +523,9 @@ def test_a_function_has_at_most_60_lines() -> None:
 def test_parameters_that_travel_together_are_one_value() -> None:
     many = {
         where
-        for module in modules()
-        for where, function in functions(module)
+        for where, function in functions()
         if parameters(function) > LIMITS["parameters of a function"]
-        and not module.path.startswith(TESTING)
+        and not where.startswith(TESTING)
     }
 
     assert many == set(MANY_PARAMETERS)
@@ -507,10 +534,9 @@ def test_parameters_that_travel_together_are_one_value() -> None:
 def test_a_class_has_at_most_12_public_methods() -> None:
     many = {
         f"{module.path}:{node.name}"
-        for module in modules()
-        if not module.path.startswith(TESTING)
-        for node in ast.walk(module.tree)
+        for module, _, node in definitions()
         if isinstance(node, ast.ClassDef)
+        and not module.path.startswith(TESTING)
         and public_methods(node) > LIMITS["public methods of a class"]
     }
 
@@ -518,12 +544,7 @@ def test_a_class_has_at_most_12_public_methods() -> None:
 
 
 def test_an_init_file_only_exports() -> None:
-    defining = [
-        module.path
-        for module in modules()
-        if module.file == "__init__.py"
-        and any(isinstance(node, Function | ast.ClassDef) for node in ast.walk(module.tree))
-    ]
+    defining = [module.path for module, _, _ in definitions() if module.file == "__init__.py"]
 
     assert defining == []
 

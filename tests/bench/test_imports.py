@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -41,13 +42,14 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def modules(code: str) -> set[str]:
+@cache
+def modules(code: str) -> frozenset[str]:
     """Return the modules that *code* loads in a fresh process."""
     whole = f"import sys\nbefore = set(sys.modules)\n{code}{SHOW}"
     shown = subprocess.run(
         [sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True
     )
-    return set(json.loads(shown.stdout))
+    return frozenset(json.loads(shown.stdout))
 
 
 def brought(code: str) -> set[str]:

@@ -33,15 +33,17 @@ def texts(module: Path) -> Iterator[tuple[str, str]]:
     Docstrings are for those who read the code, apart from those of commands. Of an f-string the
     fixed parts are given.
     """
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = [ast.parse(module.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.FunctionDef) and any(map(_is_command, node.decorator_list)):
             yield _place(module, node), ast.get_docstring(node) or ""
-        if isinstance(node, ast.Constant) and id(node) not in statements:
+        if isinstance(node, ast.Constant):
             value: object = node.value
             if isinstance(value, str) and " " in value.strip():
                 yield _place(module, node), value
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _is_command(decorator: ast.expr) -> bool:
