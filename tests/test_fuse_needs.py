@@ -51,7 +51,7 @@ class Run:
         ran = subprocess.run(
             [*PYTEST, f"--basetemp={self._folder / 'tmp'}", *options, str(self._folder)],
             env=environment
-            | {"PYTHONPATH": str(TESTS)}
+            | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
             | ({} if waive is None else {"HOLDFAST_WAIVE": waive}),
             cwd=self._folder,
             capture_output=True,
@@ -71,7 +71,9 @@ def test_they_fail_and_say_what_the_machine_lacks(run: Run) -> None:
     assert "/dev/none is missing. In a container: --device /dev/fuse --cap-add SYS_ADMIN." in says
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "spread over processes"])
+@pytest.mark.parametrize(
+    "options", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "spread over processes"]
+)
 def test_waived_ones_are_counted_and_not_called_skipped(run: Run, options: tuple[str, ...]) -> None:
     code, says = run(*options, waive="fuse")
 

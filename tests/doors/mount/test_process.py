@@ -209,7 +209,7 @@ def test_what_is_in_memory_cannot_be_mounted(tmp_path: Path) -> None:
         pass
 
 
-COUNT = 2_000
+COUNT = 1_000
 SIGNALLED = f"""
 import os, signal, threading
 from holdfast.doors.mount.process.lifecycle import EventQueue

@@ -30,10 +30,14 @@ def store(hf: Holdfast) -> Store:
     return hf.memory_stores.create(name="Notes", description="What was said")
 
 
-@pytest.fixture
-def synced(hf: Holdfast, store: Store, tmp_path: Path) -> Iterator[Mount]:
-    with mounted(hf, tmp_path / "m", stores=[store.id], mode="sync") as mount:
-        yield mount
+@pytest.fixture(scope="module")
+def synced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    """Give a directory that the tests of this module share: they change nothing."""
+    folder = tmp_path_factory.mktemp("synced")
+    with holdfast.open(folder / "h.db") as hf:
+        hf.memory_stores.create(name="Notes", description="What was said")
+        with mounted(hf, folder / "m", stores=["Notes"], mode="sync") as mount:
+            yield mount
 
 
 def contents(hf: Holdfast, store: Store) -> dict[str, str | None]:
@@ -61,17 +65,18 @@ def test_the_note_says_so_too_and_what_was_agreed(synced: Mount) -> None:
 
 
 def test_its_end_saves_what_was_written_just_before(
-    synced: Mount, hf: Holdfast, store: Store
+    hf: Holdfast, store: Store, tmp_path: Path
 ) -> None:
-    (synced.paths["notes"] / "a.md").write_text("one\n")
+    with mounted(hf, tmp_path / "m", stores=[store.id], mode="sync") as mount:
+        (mount.paths["notes"] / "a.md").write_text("one\n")
 
-    assert end(synced) == f"unmounted {synced.directory}"
+        assert end(mount) == f"unmounted {mount.directory}"
 
-    assert synced.process.wait(30) == 0
+        assert mount.process.wait(30) == 0
     assert contents(hf, store) == {"/a.md": "one\n"}
-    assert (synced.paths["notes"] / "a.md").read_text() == "one\n"
+    assert (mount.paths["notes"] / "a.md").read_text() == "one\n"
     with pytest.raises(NotFound):
-        status_of(synced.directory, Register())
+        status_of(mount.directory, Register())
 
 
 def test_one_at_a_time(synced: Mount, hf: Holdfast, store: Store) -> None:

@@ -11,19 +11,26 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Access, Store
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import new_workspace
 
 ACCESS: dict[str, Access] = {"notes": "read_write", "other": "read_write", "rules": "read_only"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def clock() -> FrozenClock:
     return FrozenClock()
 
 
-@pytest.fixture
-def hf(clock: FrozenClock) -> Iterator[Holdfast]:
+@pytest.fixture(scope="module")
+def in_memory(clock: FrozenClock) -> Iterator[Holdfast]:
     with holdfast.open(":memory:", clock=clock) as hf:
         yield hf
+
+
+@pytest.fixture
+def hf(in_memory: Holdfast) -> Holdfast:
+    """Give a workspace of the test's own in a database that its module shares."""
+    return in_memory.acting(workspace=new_workspace())
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.hypothesis
 
 FULL = settings.get_current_profile_name() == "full"
 
-GAMES, STEPS = (50 if FULL else 4), 100
+GAMES, STEPS = (50 if FULL else 2), 100
 SEEDS = range(20 if FULL else 2)
 
 

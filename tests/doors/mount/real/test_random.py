@@ -17,7 +17,7 @@ from doors.mount.real.plain import File, Path, Plain, Refused
 
 pytestmark = pytest.mark.fuse
 
-STEPS = int(os.environ.get("HOLDFAST_MOUNT_STEPS", "1500"))
+STEPS = int(os.environ.get("HOLDFAST_MOUNT_STEPS", "1000"))
 NAMES = ["a", "b", "c.md", "d é", "e"]
 TEMPORARY = ["sedAb12_9", "x.tmp", "tmpab12_9zZ"]
 
