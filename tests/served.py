@@ -1,13 +1,21 @@
-"""`serve` as a process of its own, on a free port of this machine."""
+"""`serve` as a process of its own, on a free port of this machine.
+
+It is forked, but one that has several workers is an interpreter of its own.
+"""
 
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from forked import ForkedProcess, forked_code
+
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""What spares a client of such servers to read the certificates of this machine."""
 SERVE = """
 import sys
 from functools import partial
@@ -59,8 +67,14 @@ def served(
     port: int = 0,
 ) -> Generator[Served]:
     options = [str(target), host, str(port), str(workers), "mcp" if mcp else ""]
-    command = [sys.executable, "-c", SERVE, *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    if workers == 1:
+        process = ForkedProcess[str](
+            forked_code(SERVE, *options), stderr=subprocess.PIPE, text=True
+        )
+    else:
+        command = [sys.executable, "-c", SERVE, *options]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with process:
         try:
             assert process.stderr is not None
             yield Served(process, process.stderr.readline())

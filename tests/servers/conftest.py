@@ -1,8 +1,9 @@
 """Several server processes on one database, and handles that reach it through any of them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -50,11 +51,26 @@ def workspace() -> str:
     return new_workspace()
 
 
+Reach = Callable[[str, str], Holdfast]
+
+
+@pytest.fixture(scope="session")
+def reach() -> Iterator[Reach]:
+    """Give a handle to a workspace through the server at a URL, on one pool of connections."""
+    with ExitStack() as stack:
+
+        @cache
+        def opened(url: str) -> Holdfast:
+            return stack.enter_context(holdfast.open(url))
+
+        yield lambda url, workspace: opened(url).acting(workspace=workspace)
+
+
 @pytest.fixture
-def handles(urls: list[str], workspace: str) -> Iterator[list[Holdfast]]:
+def handles(urls: list[str], workspace: str, reach: Reach) -> Iterator[list[Holdfast]]:
     """Give a handle to the test's own workspace through each server."""
     with ExitStack() as stack:
-        yield [stack.enter_context(holdfast.open(url, workspace=workspace)) for url in urls]
+        yield [stack.enter_context(reach(url, workspace)) for url in urls]
 
 
 @pytest.fixture
@@ -64,7 +80,7 @@ def hf(handles: list[Holdfast]) -> Holdfast:
 
 
 @pytest.fixture
-def elsewhere(urls: list[str]) -> Iterator[Holdfast]:
+def elsewhere(urls: list[str], reach: Reach) -> Iterator[Holdfast]:
     """Give a handle to another workspace than the test's own."""
-    with holdfast.open(urls[0], workspace=new_workspace()) as hf:
+    with reach(urls[0], new_workspace()) as hf:
         yield hf

@@ -1,4 +1,4 @@
-"""`holdfast serve` in a process of its own, as a person starts it."""
+"""`holdfast serve` in a process of its own: forked, or as a person starts it."""
 
 import json
 import os
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from forked import ForkedProcess, forked
+from served import TLS
 
 
 def command() -> Path:
@@ -37,17 +39,19 @@ class Served(NamedTuple):
 
     url: str
     db: Path
+    forks: bool
 
     def run(self, *line: str) -> Any:
         """Run the command *line* straight on the database, and return what it answers."""
-        asked = [command(), *line, "--db", self.db, "--json"]
+        asked = started(*line, "--db", self.db, "--json", forks=self.forks)
         ran = subprocess.run(asked, env=environment(), check=True, capture_output=True)
         return json.loads(ran.stdout)
 
     def asked(self, key: str = "any") -> Counter[tuple[str, str, int]]:
         """Return how many requests were answered so far, by route, method and status."""
         counted: Counter[tuple[str, str, int]] = Counter()
-        metrics = httpx.get(f"{self.url}/metrics", headers={"x-api-key": key}, timeout=60)
+        url, headers = f"{self.url}/metrics", {"x-api-key": key}
+        metrics = httpx.get(url, headers=headers, timeout=60, verify=TLS)
         for line in metrics.raise_for_status().text.splitlines():
             name, _, value = line.partition("} ")
             kind, _, labels = name.partition("{")
@@ -57,25 +61,22 @@ class Served(NamedTuple):
         return counted
 
 
+def started(*line: str | Path, forks: bool) -> Sequence[str | Path]:
+    """Return what starts the command *line*: a fork, or the command that is installed."""
+    return forked(*line) if forks else [command(), *line]
+
+
 @contextmanager
-def serving(db: Path, *options: str) -> Generator[Served]:
+def serving(db: Path, *options: str, forks: bool = True) -> Generator[Served]:
     """Serve *db* on a free port of this machine, and see it end well when the block does."""
-    line: Sequence[str | Path] = [
-        command(),
-        "serve",
-        "--db",
-        db,
-        "--port",
-        "0",
-        *options,
-        "--no-access-log",
-    ]
-    with subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    fixed = ("--port", "0", "--no-access-log")
+    line = started("serve", "--db", db, *fixed, *options, forks=forks)
+    with ForkedProcess[str](line, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         says = process.stderr.readline()
         assert "listens on " in says, says + process.stderr.read()
         try:
-            yield Served(says.split("listens on ")[1].split(",")[0], db)
+            yield Served(says.split("listens on ")[1].split(",")[0], db, forks)
         finally:
             process.send_signal(signal.SIGTERM)
             _, after = process.communicate(timeout=60)

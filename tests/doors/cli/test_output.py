@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import holdfast
 from holdfast.doors.cli.main import main
 from holdfast.doors.cli.output import bar, brief, cell, print_fields, print_table
 from holdfast.ground.text import one_line, printable
@@ -389,11 +390,28 @@ def test_a_terminal_of_any_width_will_do(
     assert made["id"] in "".join(printable(seen).split())
 
 
+@pytest.fixture
+def filled(db: str) -> None:
+    """Fill the test's database with one of each of what is listed."""
+    with holdfast.open(db) as hf:
+        prefers = "what Ada prefers " * 5
+        store = hf.memory_stores.create(name="Prefs", description=prefers).id
+        path = "/a/long/path/to/editor.md"
+        hf.memory_stores.memories.create(store, path=path, content="tabs " * 30)
+        attached = [{"type": "memory_store", "memory_store_id": store}]
+        hf.sessions.create(agent="a", environment_id="e", resources=attached)
+        hf.keys.create("ci")
+        ltm = hf.longterm("ada", enabled=True)
+        assert ltm is not None
+        ltm.remember("Ada prefers tabs over spaces, " * 3)
+
+
+@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
     "argv",
     [
         ["memories", "list", "Prefs"],
-        ["memories", "search", "Prefs", "text"],
+        ["memories", "search", "Prefs", "tabs"],
         ["versions", "list", "Prefs"],
         ["sessions", "list"],
         ["keys", "list"],
@@ -403,13 +421,8 @@ def test_a_terminal_of_any_width_will_do(
     ],
 )
 def test_every_answer_has_a_form_for_people(
-    run: Run, at_terminal: Callable[..., Seen], argv: list[str]
+    at_terminal: Callable[..., Seen], argv: list[str]
 ) -> None:
-    run("stores", "create", "Prefs")
-    run("memories", "put", "Prefs", "/a.md", stdin=b"text")
-    run("sessions", "create", "--agent", "a", "--environment", "e", "--store", "Prefs")
-    run("keys", "create", "ci")
-
     code, seen = at_terminal(*argv)
 
     assert code == 0, seen
@@ -459,6 +472,7 @@ def test_an_explanation_is_a_sentence(run: Run, at_terminal: Callable[..., Seen]
     assert seen.count("\n") == 1
 
 
+@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("columns", ["40", "80", "120"])
 @pytest.mark.parametrize(
     "argv",
@@ -476,11 +490,6 @@ def test_an_explanation_is_a_sentence(run: Run, at_terminal: Callable[..., Seen]
 def test_ids_are_whole_at_every_width(
     run: Run, at_terminal: Callable[..., Seen], argv: list[str], columns: str
 ) -> None:
-    run("stores", "create", "Prefs", "--description", "what Ada prefers " * 5)
-    run("memories", "put", "Prefs", "/a/long/path/to/editor.md", stdin=b"tabs " * 30)
-    run("sessions", "create", "--agent", "a", "--environment", "e", "--store", "Prefs")
-    run("keys", "create", "ci")
-    run("ltm", "remember", "ada", "Ada prefers tabs over spaces, " * 3)
     answer = run(*argv).json
     rows = answer.get("data") or answer["results"]
     things = [row.get("memory") or row.get("item") or row for row in rows]

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,19 @@ from typing import Any
 import httpx
 import pytest
 from doors.cli.lines import Ran, Run
+from forked import ForkedProcess, forked
 
 import holdfast
 from holdfast.ground.errors import NotPermitted
 
 
 class Served:
-    """A server in a process of its own."""
+    """A server in a process of its own, which is forked unless *command* starts it."""
 
-    def __init__(self, db: str, *options: str) -> None:
-        command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--db", db]
-        self.process = subprocess.Popen(
-            [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, db: str, *options: str, command: Sequence[str] | None = None) -> None:
+        line = ["serve", "--db", db, "--port", "0", *options]
+        line = forked(*line) if command is None else [*command, *line]
+        self.process = ForkedProcess[str](line, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.says = self.process.stderr.readline()
         self.url = self.says.split("listens on ")[1].split(",")[0]
@@ -55,7 +55,9 @@ def ask(line: Run, served: Served) -> Run:
     return on_server
 
 
-def test_it_says_where_it_listens_and_stops_when_told(served: Served, db: str) -> None:
+def test_it_says_where_it_listens_and_stops_when_told(db: str) -> None:
+    served = Served(db, command=[sys.executable, "-m", "holdfast.doors.cli.main"])
+
     assert db in served.says
     assert "no key is required" in served.says
     assert "Its console is at /console." in served.says
@@ -208,13 +210,8 @@ slow = Network("slow", [ada], router=lambda ctx: "ada")
 @contextmanager
 def serving(folder: Path, db: Path, networks: str) -> Generator[tuple[Any, str]]:
     """Give the process that serves *networks*, which *folder* holds, and its URL."""
-    command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--db", str(db)]
-    with subprocess.Popen(
-        [*command, "--port", "0", "--networks", networks],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    line = forked("serve", "--db", db, "--port", "0", "--networks", networks)
+    with ForkedProcess[str](line, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
@@ -266,9 +263,8 @@ def test_a_server_that_is_stopped_keeps_how_its_runs_ended(tmp_path: Path) -> No
 def test_what_is_no_network_is_refused_before_anything_is_served(
     tmp_path: Path, networks: str
 ) -> None:
-    command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--networks", networks]
     ended = subprocess.run(
-        [*command, "--db", str(tmp_path / "desk.db")],
+        forked("serve", "--networks", networks, "--db", tmp_path / "desk.db"),
         cwd=EXAMPLES,
         capture_output=True,
         text=True,

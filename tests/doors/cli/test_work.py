@@ -3,13 +3,14 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Event
 from time import monotonic
 
 import pytest
 from doors.cli.lines import Run
+from forked import ForkedProcess, forked
 
 import holdfast
 
@@ -49,14 +50,16 @@ everything = [quick, slow]
 
 
 class Working:
-    """A command of `holdfast` in a process of its own, with definitions to import."""
+    """A command of `holdfast` in a process of its own, with definitions to import.
 
-    def __init__(self, folder: Path, *argv: str) -> None:
+    It is forked, or started by *command*.
+    """
+
+    def __init__(self, folder: Path, *argv: str, command: Sequence[str] | None = None) -> None:
         (folder / "made.py").write_text(DEFINITIONS)
-        command = [sys.executable, "-m", "holdfast.doors.cli.main", *argv]
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
-        )
+        line = forked(*argv) if command is None else [*command, *argv]
+        pipe = subprocess.PIPE
+        self.process = ForkedProcess[str](line, stderr=pipe, stdout=pipe, text=True, cwd=folder)
         assert self.process.stderr is not None
         self.says = self.process.stderr.readline()
 
@@ -80,7 +83,8 @@ def database(db: str) -> str:
 
 @pytest.fixture
 def working(database: str, tmp_path: Path) -> Generator[Working]:
-    working = Working(tmp_path, "work", "made:everything", "made:report", "--db", database)
+    line = ("work", "made:everything", "made:report", "--db", database)
+    working = Working(tmp_path, *line, command=[sys.executable, "-m", "holdfast.doors.cli.main"])
     yield working
     working.end()
 

@@ -42,6 +42,16 @@ def url(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"{url}/mcp"
 
 
+@pytest.fixture(scope="module")
+def shared_url() -> Iterator[str]:
+    """Serve a filled database to the tests of a module that only read."""
+    with pytest.MonkeyPatch.context() as patch, holdfast.open(":memory:") as hf:
+        patch.setenv("HOLDFAST_LTM_ENABLED", "1")
+        filled(hf)
+        with serving(hf, clock=SystemClock(), make_subapp=HttpHosts) as url:
+            yield f"{url}/mcp"
+
+
 @pytest.fixture
 def store(hf: Holdfast) -> str:
     """Fill each memory with one text, and return the store's id."""

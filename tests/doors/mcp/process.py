@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from forked import ForkedProcess, forked
 from mcp import StdioServerParameters
 
-MODULE = ["-m", "holdfast.doors.cli.main", "mcp"]
+COMMAND = [sys.executable, "-m", "holdfast.doors.cli.main", "mcp"]
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
@@ -27,9 +28,8 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 def parameters(home: Path, *arguments: str, **more: str) -> StdioServerParameters:
     """Return what the official client starts."""
-    return StdioServerParameters(
-        command=sys.executable, args=[*MODULE, *arguments], env=environment(home, **more)
-    )
+    command, *rest = forked("mcp", *arguments)
+    return StdioServerParameters(command=command, args=rest, env=environment(home, **more))
 
 
 class HostProcess:
@@ -101,17 +101,17 @@ class HostProcess:
 
 @contextmanager
 def started(
-    home: Path, arguments: Iterable[str] = (), *, shaken: bool = True, **more: str
+    home: Path,
+    arguments: Iterable[str] = (),
+    *,
+    shaken: bool = True,
+    command: Sequence[str] | None = None,
+    **more: str,
 ) -> Generator[HostProcess]:
-    """Start `holdfast mcp`, with a handshake if *shaken*."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, *MODULE, *arguments],
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        env=environment(home, **more),
-    ) as process:
+    """Start `holdfast mcp` by *command*, or forked, with a handshake if *shaken*."""
+    pipe, env = subprocess.PIPE, environment(home, **more)
+    line = forked("mcp", *arguments) if command is None else [*command, *arguments]
+    with ForkedProcess[bytes](line, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as process:
         try:
             host = HostProcess(process)
             if shaken:

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 )
 @pytest.mark.parametrize("where", ["header", "address", "both"])
 async def test_owners_are_named_by_header_or_address(
-    url: str, mode: str, query: str, where: str
+    shared_url: str, mode: str, query: str, where: str
 ) -> None:
     named = dict(pair.split("=") for pair in query.split("&") if pair)
     headers = {f"Holdfast-{name.title()}": value for name, value in named.items()}
@@ -49,7 +49,7 @@ async def test_owners_are_named_by_header_or_address(
         *(STORES if "store" in named else []),
     ]
     async with connected(
-        url,
+        shared_url,
         query if where != "header" else "",
         mode,
         headers=headers if where != "address" else None,
@@ -57,8 +57,10 @@ async def test_owners_are_named_by_header_or_address(
         assert await tools(client) == expected
 
 
-async def test_without_an_owner_the_instructions_say_how_to_name_one(url: str, mode: str) -> None:
-    async with connected(url, mode=mode) as client:
+async def test_without_an_owner_the_instructions_say_how_to_name_one(
+    shared_url: str, mode: str
+) -> None:
+    async with connected(shared_url, mode=mode) as client:
         assert await tools(client) == []
         assert (await client.list_resources()).resources == []
         assert (await client.list_prompts()).prompts == []
@@ -82,18 +84,17 @@ async def test_without_an_owner_the_instructions_say_how_to_name_one(url: str, m
     ],
 )
 def test_owners_that_are_named_wrongly_are_refused(
-    url: str, query: str, headers: dict[str, str]
+    shared_url: str, query: str, headers: dict[str, str]
 ) -> None:
-    answer = post(f"{url}?{query}", **headers)
+    answer = post(f"{shared_url}?{query}", **headers)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert "hf_secret" not in answer.text
 
 
-@pytest.mark.usefixtures("store")
-async def test_read_only_in_the_address_lists_only_what_reads(url: str) -> None:
-    async with connected(url, f"{EVERY}&read_only=true") as client:
+async def test_read_only_in_the_address_lists_only_what_reads(shared_url: str) -> None:
+    async with connected(shared_url, f"{EVERY}&read_only=true") as client:
         assert set(await tools(client)) == READ
 
 
@@ -140,29 +141,29 @@ def test_a_foreign_host_or_origin_is_refused(
     assert modern(url, "tools/list", **headers, **secret).status_code == status
 
 
-def test_a_body_that_is_not_json_is_refused(url: str) -> None:
+def test_a_body_that_is_not_json_is_refused(shared_url: str) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert post(url, content_type=kind).status_code in {400, 415}
-    assert post(url, b"{").status_code == 400
-    assert post(url, b"\xff\xfe").status_code == 400
-    assert post(url, [INITIALIZE]).status_code == 400
+        assert post(shared_url, content_type=kind).status_code in {400, 415}
+    assert post(shared_url, b"{").status_code == 400
+    assert post(shared_url, b"\xff\xfe").status_code == 400
+    assert post(shared_url, [INITIALIZE]).status_code == 400
 
 
 @pytest.mark.parametrize("depth", [1_000, 100_000])
-def test_a_deep_body_is_refused_and_the_server_goes_on(url: str, depth: int) -> None:
+def test_a_deep_body_is_refused_and_the_server_goes_on(shared_url: str, depth: int) -> None:
     deep = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":' + b'{"a":' * depth
     body = deep + b"1" + b"}" * (depth + 1)
 
-    assert post(url, body).status_code == 400
+    assert post(shared_url, body).status_code == 400
     headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/list"}
-    assert post(url, body, **headers).status_code in {200, 400}
-    assert modern(url, "tools/list").status_code == 200
+    assert post(shared_url, body, **headers).status_code in {200, 400}
+    assert modern(shared_url, "tools/list").status_code == 200
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
-def test_each_revision_with_a_handshake_is_spoken(url: str, version: str) -> None:
+def test_each_revision_with_a_handshake_is_spoken(shared_url: str, version: str) -> None:
     params = {**INITIALIZE["params"], "protocolVersion": version}
-    opened = post(url, {**INITIALIZE, "params": params})
+    opened = post(shared_url, {**INITIALIZE, "params": params})
     result = opened.json()["result"]
     assert result["protocolVersion"] == version
 
@@ -171,14 +172,14 @@ def test_each_revision_with_a_handshake_is_spoken(url: str, version: str) -> Non
         "mcp_protocol_version": version,
     }
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-    answer = post(f"{url}?store=Notes", listing, **headers)
+    answer = post(f"{shared_url}?store=Notes", listing, **headers)
     assert [each["name"] for each in answer.json()["result"]["tools"]] == ["memory"]
 
 
 async def test_a_server_offers_tools_prompts_and_resources_and_nothing_else(
-    url: str, mode: str
+    shared_url: str, mode: str
 ) -> None:
-    async with connected(url, EVERY, mode) as client:
+    async with connected(shared_url, EVERY, mode) as client:
         offered = client.server_capabilities.model_dump(exclude_none=True, exclude_unset=True)
     assert set(offered) - {"experimental"} == {"tools", "prompts", "resources"}
     assert not offered.get("experimental")
@@ -208,16 +209,16 @@ def access_log(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
 
 
-def test_a_body_of_more_than_a_mebibyte_is_refused(url: str) -> None:
-    assert post(url, b" " * (1_048_576 + 1)).status_code == 413
+def test_a_body_of_more_than_a_mebibyte_is_refused(shared_url: str) -> None:
+    assert post(shared_url, b" " * (1_048_576 + 1)).status_code == 413
     filled = json.dumps(INITIALIZE).encode()
-    assert post(url, filled + b" " * (1_048_576 - len(filled))).status_code == 200
+    assert post(shared_url, filled + b" " * (1_048_576 - len(filled))).status_code == 200
 
 
-def test_other_methods_and_streams_without_a_session_are_refused(url: str) -> None:
-    assert httpx2.get(url, headers=JSON_OR_STREAM).status_code in {400, 405}
-    assert httpx2.put(url, headers=JSON_OR_STREAM).status_code == 405
-    assert post(url, PING).status_code == 400
+def test_other_methods_and_streams_without_a_session_are_refused(shared_url: str) -> None:
+    assert httpx2.get(shared_url, headers=JSON_OR_STREAM).status_code in {400, 405}
+    assert httpx2.put(shared_url, headers=JSON_OR_STREAM).status_code == 405
+    assert post(shared_url, PING).status_code == 400
 
 
 async def test_changes_are_noticed_over_http(hf: Holdfast, url: str, store: str, mode: str) -> None:
@@ -239,11 +240,10 @@ async def test_changes_are_noticed_over_http(hf: Holdfast, url: str, store: str,
         assert LISTED not in await until
 
 
-@pytest.mark.usefixtures("store")
-async def test_a_call_has_the_same_result_in_both_eras(url: str) -> None:
+async def test_a_call_has_the_same_result_in_both_eras(shared_url: str) -> None:
     found = list[list[object]]()
     for mode in ("legacy", "auto"):
-        async with connected(url, EVERY, mode) as client:
+        async with connected(shared_url, EVERY, mode) as client:
             listed = [each.model_dump() for each in (await client.list_tools()).tools]
             result = await client.call_tool("memory_search", ARGUMENTS["memory_search"])
             found.append([*listed, text_of(result)])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors.mcp.process import MODULE, environment
+from doors.mcp.process import COMMAND, environment
 
 import holdfast
 from holdfast.doors.mcp.http import HttpHosts
@@ -39,7 +39,7 @@ def address(
     """Give what the host connects to: a command, or the address of a server."""
     target = str(tmp_path_factory.mktemp("release") / "holdfast.db")
     if request.param == "stdio":
-        yield [sys.executable, *MODULE, "--db", target]
+        yield [*COMMAND, "--db", target]
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_LTM_ENABLED", "1")

@@ -25,6 +25,7 @@ from doors.mcp.web import (
     token,
     tools,
 )
+from served import TLS
 
 import holdfast
 from holdfast.doors.mcp.http import SESSIONS, HttpHosts
@@ -226,7 +227,7 @@ LISTEN_HEADERS = {"mcp-protocol-version": MODERN, "mcp-method": "subscriptions/l
 async def stream_ends_after(url: str, secret: str, mode: str, end: Callable[[], object]) -> None:
     """Open a stream as *mode* does, call *end*, and return once the stream has ended."""
     headers = {"authorization": f"Bearer {secret}", **JSON_OR_STREAM}
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=60, verify=TLS) as http:
         if mode == "legacy":
             session = (await http.post(url, json=INITIALIZE)).headers["mcp-session-id"]
             request = http.stream("GET", url, headers={"mcp-session-id": session})

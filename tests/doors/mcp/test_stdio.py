@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from doors.mcp.hosting import Notices, done
-from doors.mcp.process import HostProcess, parameters, started
+from doors.mcp.process import COMMAND, HostProcess, parameters, started
 from mcp import Client
 
 import holdfast
@@ -33,7 +33,7 @@ def target(tmp_path: Path) -> str:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
     home = tmp_path_factory.mktemp("home")
-    with started(home, ["--db", str(home / "holdfast.db")]) as host:
+    with started(home, ["--db", str(home / "holdfast.db")], command=COMMAND) as host:
         yield host
         assert host.end() == 0
 

@@ -13,6 +13,7 @@ from doors.mcp.hosting import GRAPH, parsed, text_of
 from doors.mcp.process import HostProcess, parameters, started
 from doors.mcp.web import ALL, ARGUMENTS, EVERY, INITIALIZE, JSON_OR_STREAM, META, MODERN, filled
 from mcp import Client
+from served import TLS
 
 import holdfast
 from holdfast.doors.mcp.http import HttpHosts
@@ -77,8 +78,11 @@ class HttpClient:
         self._url, self._modern = url, mode == "auto"
         self._headers = dict(JSON_OR_STREAM)
         if not self._modern:
-            answer = httpx2.post(url, json=INITIALIZE, headers=self._headers, timeout=60)
+            answer = self._post(INITIALIZE, self._headers)
             self._headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+
+    def _post(self, body: object, headers: dict[str, str]) -> httpx2.Response:
+        return httpx2.post(self._url, json=body, headers=headers, timeout=60, verify=TLS)
 
     def answer(self, id: int, method: str, params: dict[str, Any]) -> str:
         """Return the text of the response."""
@@ -88,7 +92,7 @@ class HttpClient:
             if method in NAMED:
                 headers["mcp-name"] = params[NAMED[method]]
         request = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        answer = httpx2.post(self._url, json=request, headers=headers, timeout=60)
+        answer = self._post(request, headers)
         assert answer.headers["content-type"].startswith("application/json")
         return answer.text
 

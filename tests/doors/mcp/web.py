@@ -9,6 +9,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from served import TLS
 
 from holdfast.library.holdfast import Holdfast
 
@@ -85,7 +86,7 @@ async def connected(
     sent = dict(headers or {})
     if secret is not None:
         sent["authorization"] = f"Bearer {secret}"
-    async with httpx2.AsyncClient(headers=sent, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=sent, timeout=60, verify=TLS) as http:
         transport = streamable_http_client(f"{url}?{query}" if query else url, http_client=http)
         async with Client(transport, mode=mode, **options) as client:
             yield client
@@ -96,7 +97,7 @@ def post(url: str, body: object = INITIALIZE, **headers: str) -> httpx2.Response
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"content-type": "application/json", **JSON_OR_STREAM, **names}
-    return httpx2.post(url, content=content, headers=sent, timeout=60)
+    return httpx2.post(url, content=content, headers=sent, timeout=60, verify=TLS)
 
 
 META = {

@@ -11,6 +11,7 @@ from anthropic import AsyncAnthropic
 from anthropic.lib._scoped_client import _copy_client_with_bearer_auth
 from anthropic.lib.tools import _memories
 from anthropic.lib.tools._memories import SessionMemoryStores
+from wire.asking import client_of
 from wire.folder.synced import BEGIN, Attach, Passing, Synced
 from wire.serving import Served
 
@@ -21,9 +22,9 @@ _numbers = count()
 async def there(server: Served) -> AsyncGenerator[AsyncAnthropic]:
     """Give a client that is not the session's."""
     headers = {"anthropic-workspace-id": f"folder-{os.getpid()}-{next(_numbers)}"}
-    async with AsyncAnthropic(
-        base_url=server.url, api_key="any", default_headers=headers
-    ) as client:
+    client = client_of("async", server.url, api_key="any", default_headers=headers)
+    assert isinstance(client, AsyncAnthropic)
+    async with client:
         yield client
 
 

@@ -51,7 +51,7 @@ def until_refused(ask: Callable[[], object]) -> None:
 
 def test_an_open_server_closes_when_another_process_makes_a_key(tmp_path: Path) -> None:
     with (
-        serving(tmp_path / "h.db") as served,
+        serving(tmp_path / "h.db", forks=False) as served,
         Anthropic(base_url=served.url, api_key="any") as client,
     ):
         client.beta.memory_stores.list()
