@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from forked import forked_code
 
 from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry, default_root
 from holdfast.ground.text import sha256_hex
@@ -61,8 +62,7 @@ notes = msgspec.json.decode(sys.argv[2], type=Spooled)
 
 
 def command(root: Path, program: str) -> list[str]:
-    told = msgspec.json.encode(NOTES).decode()
-    return [sys.executable, "-c", BEGIN + program, str(root), told]
+    return forked_code(BEGIN + program, root, msgspec.json.encode(NOTES).decode())
 
 
 def elsewhere(root: Path, program: str) -> str:
@@ -462,8 +462,13 @@ print(len(os.listdir(old.path.parent)), spool.put(notes, b"small", instead_of=ol
     shell = 'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"'
     flags = "-m" if os.geteuid() == 0 else "-Urm"
     made = ["unshare", flags, "sh", "-c", shell, str(disk)]
+    told = msgspec.json.encode(NOTES).decode()
     done = subprocess.run(
-        [*made, *command(disk, program)], capture_output=True, text=True, timeout=60, check=True
+        [*made, sys.executable, "-c", BEGIN + program, str(disk), told],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
 
     assert done.stdout.splitlines() == ["No space left on device", "b'old'", "2 True"]

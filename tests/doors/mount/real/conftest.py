@@ -40,10 +40,14 @@ def start(reaper: Reaper, tmp_path_factory: pytest.TempPathFactory) -> Start:
 
     @contextmanager
     def start(
-        target: Target, *options: str, base: Path | None = None, spool: Path | None = None
+        target: Target,
+        *options: str,
+        base: Path | None = None,
+        spool: Path | None = None,
+        forks: bool = True,
     ) -> Generator[Mount]:
         base = base or tmp_path_factory.mktemp("mount")
-        with mounting(reaper, target, base, *options, spool=spool) as mount:
+        with mounting(reaper, target, base, *options, spool=spool, forks=forks) as mount:
             yield mount
 
     return start
@@ -59,7 +63,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 @pytest.fixture(scope="module")
 def mount(start: Start, shared: Kept) -> Iterator[Mount]:
     """Give a mount of one store that the tests of a module share: its grace never ends."""
-    with start(Target(shared.db, (shared.store(),)), LONG) as mount:
+    with start(Target(shared.db, (shared.store(),)), LONG, forks=False) as mount:
         yield mount
 
 

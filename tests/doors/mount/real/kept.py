@@ -3,13 +3,12 @@
 import select
 import signal
 import socket
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from doors.mount.real.mounting import HOLDFAST, SECONDS, Reaper, environment
+from doors.mount.real.mounting import SECONDS, Forked, Reaper, end, environment
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -77,17 +76,14 @@ class Server:
     def end(self) -> None:
         """End it, whatever state it is in."""
         self.go_on()
-        self.process.terminate()
-        try:
-            self.process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        end(self.process)
         self._reaper.say(f"leave {self.process.pid}")
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        line = [HOLDFAST, "serve", "--db", self.db, "--port", str(self._port)]
+    def _started(self) -> Forked:
+        line = ["serve", f"--db={self.db}", f"--port={self._port}", "--no-mcp", "--no-console"]
         with self._log.open("ab") as log:
-            process = subprocess.Popen(line, env=environment(None), stdout=log, stderr=log)
+            out = log.fileno()
+            process = Forked(*line, "--no-access-log", env=environment(None), out=out, err=out)
         self._reaper.say(f"watch {process.pid} -")
         pause = select.poll()
         while process.poll() is None:

@@ -1,18 +1,21 @@
 """`holdfast mount` in a process of its own, as a person starts it, and the end it surely has."""
 
+import marshal
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 import pytest
+from forked import forked
 
 HOLDFAST = str(Path(sys.prefix) / "bin" / "holdfast")
 SECONDS = 60
@@ -108,21 +111,66 @@ class Reaper:
         assert self._process.wait(SECONDS) == 0
 
 
+class Forked:
+    """`holdfast` with *argv* in a process that is forked from one which has imported it.
+
+    As `subprocess.Popen`, of whose process it has the id: it can be stopped, killed and looked at.
+    """
+
+    def __init__(self, *argv: str, env: dict[str, str], out: int, err: int) -> None:
+        listener, *job = forked(*argv)[-len(argv) - 2 :]
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.connect(listener)
+        with Path(os.devnull).open() as null:
+            told = marshal.dumps((job, str(Path.cwd()), env))
+            socket.send_fds(self._line, [told], [null.fileno(), out, err])
+        self.pid = int(self._line.recv(16))
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code, once it is gone."""
+        if self.returncode is None:
+            if not select.select([self._line], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("holdfast", timeout or 0)
+            self.returncode = int(self._line.recv(16))
+            self._line.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class Mount:
     """A mount that is ready: its process, its directory, and what it says."""
 
-    def __init__(self, process: subprocess.Popen[bytes], dir: Path, spool: Path, log: Path) -> None:
-        self.process, self.dir, self.spool, self._log = process, dir, spool, log
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
+    def __init__(
+        self, process: subprocess.Popen[bytes] | Forked, said: IO[bytes], dir: Path, spool: Path
+    ) -> None:
+        self.process, self.dir, self.spool = process, dir, spool
+        ready, _, _ = select.select([said], [], [], SECONDS)
         assert ready, f"nothing said in {SECONDS} s; {self.says()}"
-        line = process.stdout.readline()
+        line = said.readline()
         assert line, self.says()
         self.ready = msgspec.json.decode(line, type=Status)
 
     def says(self) -> str:
         """Return what the process wrote to its standard error."""
-        return self._log.read_text()
+        return self.dir.with_name("log").read_text()
 
     def status(self) -> Status:
         return msgspec.json.decode(os.getxattr(self.dir, "user.holdfast.status"), type=Status)
@@ -164,44 +212,52 @@ Start = Callable[..., AbstractContextManager[Mount]]
 
 @contextmanager
 def mounting(
-    reaper: Reaper, target: Target, base: Path, *options: str, spool: Path | None = None
+    reaper: Reaper,
+    target: Target,
+    base: Path,
+    *options: str,
+    spool: Path | None = None,
+    forks: bool = False,
 ) -> Generator[Mount]:
-    """Mount *target* at *base*/m; at the end nothing of it is left, not even after a failure."""
+    """Mount *target* at *base*/m; at the end nothing of it is left, not even after a failure.
+
+    With *forks* the process is forked from one that has imported the command already.
+    """
     base.mkdir(exist_ok=True)
-    dir, log = base / "m", base / "log"
-    spool = spool or base / "spool"
-    line: Sequence[str] = [HOLDFAST, "mount", str(dir), *target.options(), f"--spool={spool}"]
-    with log.open("ab") as err:
-        process = subprocess.Popen(
-            [*line, "--json", *options],
-            env=environment(target.api_key),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=err,
-        )
-    reaper.say(f"watch {process.pid} {dir}")
-    try:
-        yield Mount(process, dir, spool, log)
-    finally:
+    dir, spool = base / "m", spool or base / "spool"
+    line = ["mount", str(dir), *target.options(), f"--spool={spool}", "--json", *options]
+    env = environment(target.api_key)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as said:
+        with (base / "log").open("ab") as err, os.fdopen(write, "wb") as out:
+            process = (
+                Forked(*line, env=env, out=out.fileno(), err=err.fileno())
+                if forks
+                else subprocess.Popen(
+                    [HOLDFAST, *line], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                )
+            )
+        reaper.say(f"watch {process.pid} {dir}")
         try:
-            end(process)
+            yield Mount(process, said, dir, spool)
         finally:
-            # Also when the run is broken off while it waits.
-            process.kill()
-            detach(dir)
-        reaper.say(f"leave {process.pid}")
+            try:
+                end(process)
+            finally:
+                # Also when the run is broken off while it waits.
+                process.kill()
+                detach(dir)
+            reaper.say(f"leave {process.pid}")
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a mount's process, one that is stopped or hangs too, and wait until it is gone."""
+def end(process: subprocess.Popen[bytes] | Forked) -> None:
+    """End a process, one that is stopped or hangs too, and wait until it is gone."""
     process.terminate()
     try:
         process.wait(SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
 
 
 def detach(dir: Path) -> None:
@@ -211,8 +267,3 @@ def detach(dir: Path) -> None:
             return
         subprocess.run([*command, str(dir)], check=False)
     pytest.fail(f"{dir} stays mounted")
-
-
-def resume(process: subprocess.Popen[bytes]) -> None:
-    """Let a process that was stopped go on."""
-    process.send_signal(signal.SIGCONT)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from subprocess import DEVNULL
+from typing import IO
 
 import pytest
 from doors.mount.real.calls import listing, opened, quiet, refused, write
@@ -19,6 +19,7 @@ from doors.mount.real.kept import Kept
 from doors.mount.real.mounting import (
     HOLDFAST,
     SECONDS,
+    Forked,
     Reaper,
     Start,
     Target,
@@ -26,6 +27,7 @@ from doors.mount.real.mounting import (
     eventually,
 )
 from doors.mount.real.place import Place
+from forked import forked
 
 from holdfast.doors.mount.process.system import at, mounts
 
@@ -67,15 +69,19 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
     kept: Kept, reaper: Reaper, tmp_path: Path
 ) -> None:
     dir, store = tmp_path / "m", kept.store()
-    line = [HOLDFAST, "mount", str(dir), f"--store={store}", f"--db={kept.db}", "--spool=spool"]
+    line = [
+        "mount",
+        str(dir),
+        f"--store={store}",
+        f"--db={kept.db}",
+        f"--spool={tmp_path / 'spool'}",
+    ]
     for number in range(16):
-        with subprocess.Popen(
-            line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=DEVNULL, env=environment(None)
-        ) as process:
+        process, said = started(line)
+        with said:
             reaper.say(f"watch {process.pid} {dir}")
-            assert process.stdout is not None
             # At another moment each time, until it is ready at the latest.
-            select.select([process.stdout], [], [], number * 0.05)
+            select.select([said], [], [], number * 0.01)
             process.terminate()
             process.wait(30)
             reaper.say(f"leave {process.pid}")
@@ -83,31 +89,40 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
         assert at(dir) is None
 
 
+def started(line: list[str]) -> tuple[Forked, IO[bytes]]:
+    """Start a command line of ours; return what it says as well."""
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as out, Path(os.devnull).open("wb") as err:
+        process = Forked(*line, env=environment(None), out=out.fileno(), err=err.fileno())
+    return process, os.fdopen(read, "rb")
+
+
 def test_of_several_that_begin_on_one_directory_at_once_one_is_there(
     kept: Kept, reaper: Reaper, tmp_path: Path
 ) -> None:
     dir, store = tmp_path / "m", kept.store()
-    line = [HOLDFAST, "mount", str(dir), f"--store={store}", f"--db={kept.db}", "--spool=spool"]
-    several = [
-        subprocess.Popen(
-            line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=DEVNULL, env=environment(None)
-        )
-        for _ in range(3)
+    line = [
+        "mount",
+        str(dir),
+        f"--store={store}",
+        f"--db={kept.db}",
+        f"--spool={tmp_path / 'spool'}",
     ]
-    for each in several:
-        reaper.say(f"watch {each.pid} {dir}")
+    several = [started(line) for _ in range(3)]
+    for process, _ in several:
+        reaper.say(f"watch {process.pid} {dir}")
 
-    said = [b"" if each.stdout is None else each.stdout.readline() for each in several]
+    lines = [said.readline() for _, said in several]
 
-    (one,) = [each for each, line in zip(several, said, strict=True) if line]
+    (one,) = [process for (process, _), line in zip(several, lines, strict=True) if line]
     found = [each for each in mounts() if each.directory == dir]
     assert [each.pid for each in found] == [one.pid]
     one.terminate()
-    assert sorted(each.wait(30) for each in several) == [0, 1, 1]
+    assert sorted(process.wait(30) for process, _ in several) == [0, 1, 1]
     assert at(dir) is None
-    for each in several:
-        each.communicate()
-        reaper.say(f"leave {each.pid}")
+    for process, said in several:
+        said.close()
+        reaper.say(f"leave {process.pid}")
 
 
 def test_one_that_was_unmounted_lazily_leaves_what_took_its_place(
@@ -178,7 +193,7 @@ def test_what_cannot_be_saved_in_time_is_spooled_and_that_is_the_exit_code(
 def run(*line: str) -> subprocess.CompletedProcess[str]:
     """Run a command line of ours."""
     return subprocess.run(
-        [HOLDFAST, *line],
+        forked(*line),
         env=environment(None),
         check=False,
         capture_output=True,

@@ -3,7 +3,6 @@
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 from doors.mount.synced.directories import eventually
+from forked import ForkedProcess, forked
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 SECONDS = 60
 
 
@@ -27,13 +26,13 @@ class Process:
         self.base, self.db, self.directory = base, base / "h.db", base / "m"
         own = {name: value for name, value in os.environ.items() if "HOLDFAST" not in name}
         self._environment = own | {"XDG_STATE_HOME": str(base / "state")}
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: ForkedProcess[bytes] | None = None
         self.ready: dict[str, Any] = {}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return subprocess.run(
-            [*HOLDFAST, *words],
+            forked(*words),
             env=self._environment,
             capture_output=True,
             text=True,
@@ -43,8 +42,8 @@ class Process:
 
     def start(self) -> "Process":
         words = ["mount", str(self.directory), "--store=Notes", f"--db={self.db}", "--json"]
-        process = self._running = subprocess.Popen(
-            [*HOLDFAST, *words, "--mode=sync", "--grace=0.3"],
+        process = self._running = ForkedProcess(
+            forked(*words, "--mode=sync", "--grace=0.3"),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -66,7 +65,7 @@ class Process:
     def wait(self) -> int:
         return self._end(lambda _: None)
 
-    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> int:
+    def _end(self, how: Callable[[ForkedProcess[bytes]], None]) -> int:
         process, self._running = self._running, None
         if process is None:
             return 0
