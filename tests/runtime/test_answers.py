@@ -1,66 +1,50 @@
 """Runs that rest with questions, answered from other processes and by the clock."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import completed
 from pydantic_ai import ApprovalRequired, RunContext
 
 import holdfast
+from holdfast.doors.cli.main import main
 from holdfast.errors import RunFailed, RunWaiting
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Context, Step, Task, TaskExecutor, ask_human
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.scripted import Asked
 from holdfast.testing.serving import new_workspace, serving
 
 pytestmark = pytest.mark.anyio
 
-PROCESS = '''
-import sys
-from pathlib import Path
 
-import holdfast
-from holdfast.errors import RunWaiting
-from holdfast.runtime import Context, Step, Task, TaskExecutor, ask_human
-from holdfast.testing import ScriptedModel, call
+def dock_at(target: str, workspace: str, log: Path) -> None:
+    """Execute the run `run_1`, or go on with it, and log what is done."""
 
-target, workspace, log = sys.argv[1:]
+    def note(line: str) -> None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
+    def moor() -> str:
+        """Moor the ship."""
+        note("tool")
+        return f"at {ask_human('Which berth?')}"
 
-def note(line):
-    with Path(log).open("a", encoding="utf-8") as file:
-        file.write(line + "\\n")
+    def model(asked: Asked) -> object:
+        note("model")
+        return "Moored." if "at 7" in asked.text else call("moor")
 
-
-def moor():
-    """Moor the ship."""
-    note("tool")
-    return f"at {ask_human('Which berth?')}"
-
-
-def model(asked):
-    note("model")
-    return "Moored." if "at 7" in asked.text else call("moor")
-
-
-step = Step(id="moor", instructions="Moor the ship.")
-with holdfast.open(target, workspace=workspace) as hf:
-    context = Context(hf=hf, run_id="run_1", model=ScriptedModel(model))
-    task = Task(id="dock", title="Dock", steps=[step])
-    try:
-        TaskExecutor(task=task, context=context, tools=[moor]).run_sync()
-        note("over")
-    except RunWaiting as waiting:
-        note("waiting " + waiting.questions[0].text)
-'''
-
-
-def in_a_process(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True, timeout=120, capture_output=True)
+    with holdfast.open(target, workspace=workspace) as hf:
+        try:
+            dock(hf, moor, model, model).run_sync()
+            note("over")
+        except RunWaiting:
+            (question,) = hf.runs.questions().data
+            note(f"waiting {question.text}")
 
 
 @pytest.mark.parametrize("through", ["library", "command", "server"])
@@ -68,13 +52,13 @@ def test_a_run_is_asked_answered_and_gone_on_with_in_three_processes(
     target: str, tmp_path: Path, through: str
 ) -> None:
     workspace, log = new_workspace(), tmp_path / "log"
-    in_a_process("-c", PROCESS, target, workspace, str(log))
+    completed(dock_at, target, workspace, log)
 
     with holdfast.open(target, workspace=workspace) as hf:
         assert hf.runs.retrieve("run_1").status == "waiting"
         answer_through(through, hf, target)
         assert hf.runs.retrieve("run_1").status == "queued"
-    in_a_process("-c", PROCESS, target, workspace, str(log))
+    completed(dock_at, target, workspace, log)
 
     lines = log.read_text(encoding="utf-8").splitlines()
     assert lines == ["model", "tool", "waiting Which berth?", "tool", "model", "over"]
@@ -83,13 +67,18 @@ def test_a_run_is_asked_answered_and_gone_on_with_in_three_processes(
         assert [told.count(type) for type in ("run.waiting", "run.completed")] == [1, 1]
 
 
+def command(*arguments: str) -> None:
+    """Run a command of the product."""
+    sys.exit(main(arguments))
+
+
 def answer_through(through: str, hf: Holdfast, target: str) -> None:
     """Answer the question of the run as the name says."""
-    command = ("-m", "holdfast.doors.cli.main", "runs", "answer", "run_1", "--text", "7")
+    place = ("--db", target, "--workspace", hf.workspace)
     if through == "library":
         hf.runs.answer("run_1", "7")
     elif through == "command":
-        in_a_process(*command, "--db", target, "--workspace", hf.workspace)
+        completed(command, "runs", "answer", "run_1", "--text", "7", *place)
     else:
         clock = hf.runs.context.clock
         with (

@@ -1,13 +1,13 @@
 """Effects of a step's calls on our own memories happen once, though its process is killed."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from processes import killed
 from runtime.plans.workers import step, task
 
 import holdfast
@@ -17,11 +17,10 @@ from holdfast.testing.scripted import Asked, ScriptedModel, call
 from holdfast.testing.serving import new_workspace
 from holdfast.tools import Tool, durable
 
-FORKED = multiprocessing.get_context("forkserver")
 ENTRY = {"key": "berth", "content": "7", "category": "custom"}
 
 
-def live(target: str, workspace: str, log: Path, *, dies: bool) -> None:
+def live(target: str, workspace: str, log: Path, dies: bool = True) -> None:
     """Store an entry in a step; with *dies*, die when it is stored and not answered yet."""
     with holdfast.open(target, workspace=workspace) as hf:
         tools = {each.name: each for each in durable(hf.durable("ada"))}
@@ -59,10 +58,7 @@ def test_killed_between_a_write_and_its_answer_it_is_written_once(
     target = postgres_url if place == "postgres" else str(tmp_path / "h.db")
     workspace, log = new_workspace(), tmp_path / "log"
     given = (target, workspace, log)
-    process = FORKED.Process(target=live, args=given, kwargs={"dies": True})
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    killed(live, *given)
 
     live(*given, dies=False)
 

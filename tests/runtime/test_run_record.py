@@ -141,16 +141,16 @@ async def test_a_run_that_is_taken_over_ends_as_stale_and_stores_no_end(hf: Hold
 
         async def act(run: Context) -> None:
             # This task may be stopped as soon as the run is taken, before it has the writer.
-            taking.append(pool.submit(hf.runs.open_run, other.memory, opening))
-            await asyncio.wrap_future(taking[0])
+            takeover.append(pool.submit(hf.runs.open_run, other.memory, opening))
+            await asyncio.wrap_future(takeover[0])
             run.memory.set("shared:late", 1)
             await asyncio.wait_for(asyncio.Event().wait(), 60)
 
-        taking: list[Future[Any]] = []
+        takeover: list[Future[Any]] = []
         with pytest.raises(StaleRun):
             await executor.run(Work(act, Context(hf=hf, run_id="run_1")))
 
-    taking[0].result().end("completed", reason="done")
+    takeover[0].result().end("completed", reason="done")
     ends = [event.type for event in hf.runs.follow("run_1") if event.type in ENDS]
     assert ends == ["run.completed"]
 

@@ -1,7 +1,6 @@
 """Workers in processes of their own: killed, stopped, and gone on with."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import killed
 from runtime.plans.dying import dying_plan
 from runtime.plans.workers import Workers
 
@@ -28,10 +28,6 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 from holdfast.testing.serving import new_workspace
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.runs.worker", "holdfast.library.open"]
-)
 STEPS = ["list", "e0", "e1", "sum", "b1"]
 LONG = timedelta(seconds=61)
 """Longer than a lease."""
@@ -131,17 +127,9 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return target
 
 
-def kill_at(target: str, where: str) -> None:
-    """Work in another process that is killed when *where* is begun."""
-    process = FORKED.Process(target=work_until, args=(target, where))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
-
-
 @pytest.mark.parametrize("where", STEPS)
 def test_a_worker_that_is_killed_is_followed_by_another(target: str, where: str) -> None:
-    kill_at(target, where)
+    killed(work_until, target, where)
     workers = Workers()
     workspace, _, database = target.partition("@")
     later = FrozenClock(SystemClock().now() + LONG)
@@ -172,10 +160,7 @@ def test_a_worker_that_is_killed_is_followed_by_another(target: str, where: str)
 def test_networks_and_agents_go_on_from_their_last_kept_message(
     target: str, kind: str, where: str
 ) -> None:
-    process = FORKED.Process(target=crew_until, args=(target, where, kind))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    killed(crew_until, target, where, kind)
     begun: list[str] = []
     workspace, _, database = target.partition("@")
     later = FrozenClock(SystemClock().now() + LONG)
