@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import mcp_types as types
 import pytest
+from forked import forked
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -69,14 +70,19 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Holdfast,
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Give the environment of a user with a home of their own, and this `holdfast` in the path."""
-    program = tmp_path / "bin" / "holdfast"
+    return environment_of(tmp_path, forked())
+
+
+def environment_of(home: Path, command: list[str]) -> dict[str, str]:
+    """Return the environment of a user with this *home*, in whose path `holdfast` is *command*."""
+    program = home / "bin" / "holdfast"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.doors.cli.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)
     return {
         "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(tmp_path),
-        "XDG_DATA_HOME": str(tmp_path),
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(home),
         "USER": "ada",
         "LOGNAME": "ada",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -110,9 +116,11 @@ def table(first: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("command", HERE, ids=" ".join)
-async def test_a_block_of_configuration_starts_a_server(
-    command: list[str], environment: dict[str, str]
-) -> None:
+async def test_a_block_of_configuration_starts_a_server(command: list[str], tmp_path: Path) -> None:
+    # The first in an interpreter of its own, as a user has it.
+    own = [sys.executable, "-m", "holdfast.doors.cli.main"]
+    environment = environment_of(tmp_path, own if command is HERE[0] else forked())
+
     async with Client(stdio_client(started(command, environment))) as host:
         assert (await host.list_tools()).tools
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import forked_code
 
 import holdfast
 from holdfast.testing.serving import Server
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```python( server)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN_URL = "http://127.0.0.1:8420"
+NO_WARNINGS = "import warnings; warnings.simplefilter('error')\n"
 
 
 def blocks(page: Path, *, served: bool) -> str:
@@ -25,9 +27,14 @@ def blocks(page: Path, *, served: bool) -> str:
 
 
 def run(code: str, folder: Path) -> str:
-    """Run *code* in *folder* and return what it prints."""
+    """Run *code* in *folder*, in a forked process, and return what it prints."""
+    return printed(forked_code(f"{NO_WARNINGS}{code}"), folder)
+
+
+def printed(command: list[str], folder: Path) -> str:
+    """Run *command* in *folder*, whose user has nothing yet, and return what it prints."""
     shown = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        command,
         cwd=folder,
         env={**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)},
         capture_output=True,
@@ -57,8 +64,9 @@ def readme_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def readme_output(readme_folder: Path) -> str:
-    """Return what the README prints when it runs for the first time."""
-    return run(blocks(README, served=False), readme_folder)
+    """Return what the README prints when it runs for the first time, in a new interpreter."""
+    command = [sys.executable, "-W", "error", "-c", blocks(README, served=False)]
+    return printed(command, readme_folder)
 
 
 @pytest.mark.usefixtures("readme_output")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import forked_script
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support_network.py"
 
@@ -18,9 +19,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def ask(database: str, question: str, *options: str) -> dict[str, str]:
+    """Return what the desk printed in a forked process, by what each line begins with."""
+    return printed(forked_script(EXAMPLE, database, question, *options))
+
+
+def printed(command: list[str]) -> dict[str, str]:
     """Return what the desk printed, by what each line begins with."""
     shown = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE), database, question, *options],
+        command,
         env={key: each for key, each in os.environ.items() if not key.startswith("HOLDFAST_")},
         capture_output=True,
         text=True,
@@ -32,8 +38,10 @@ def ask(database: str, question: str, *options: str) -> dict[str, str]:
 
 
 def test_the_state_decides_who_answers(tmp_path: Path) -> None:
-    money = ask(str(tmp_path / "desk.db"), "Invoice 77 was charged twice.")
-    fault = ask(str(tmp_path / "desk.db"), "The app shows error 500.")
+    database = str(tmp_path / "desk.db")
+    command = [sys.executable, "-W", "error", str(EXAMPLE), database]
+    money = printed([*command, "Invoice 77 was charged twice."])
+    fault = ask(database, "The app shows error 500.")
 
     assert money["billing:"] == "That was our mistake: I refund 20 euros."
     assert fault["engineer:"] == "Please update to version 2.1, which mends that."

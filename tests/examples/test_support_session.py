@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from forked import forked_script
 from runtime.providers.speaking import Say, speaker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support_session.py"
 
 
 def talk(database: Path, conversation: str, *options: str, **env: str) -> str:
+    """Return what *conversation* shows in a forked process."""
+    return printed(forked_script(EXAMPLE, str(database), conversation, *options), **env)
+
+
+def printed(command: list[str], **env: str) -> str:
     inherited = {key: each for key, each in os.environ.items() if not key.startswith("HOLDFAST_")}
     shown = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE), str(database), conversation, *options],
+        command,
         env={**inherited, **env},
         capture_output=True,
         text=True,
@@ -41,7 +47,8 @@ class First(NamedTuple):
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     database = tmp_path_factory.mktemp("first") / "desk.db"
-    return First(talk(database, "first"), database)
+    command = [sys.executable, "-W", "error", str(EXAMPLE), str(database), "first"]
+    return First(printed(command), database)
 
 
 @pytest.fixture
