@@ -2,8 +2,9 @@
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -232,27 +233,28 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def crashes(
-    filled: Path, folder: Path, forget: Callable[[Holdfast], object], *, every: int = 1
-) -> Iterator[Path]:
-    """Yield a copy of *filled* after a crash at *every* statement of *forget*, closed."""
-    number, done = 1, False
-    while not done:
-        place = folder / f"{number}.db"
+def crashes(filled: Path, folder: Path, forget: Callable[[Holdfast], object]) -> Iterator[Path]:
+    """Yield a copy of *filled* after a crash of *forget*, closed.
+
+    It crashes at each commit, and at each statement that is unlike those before it.
+    """
+    place = folder / "h.db"
+    shutil.copy(filled, place)
+    with holdfast.open(place) as hf, crashed_at(hf, sys.maxsize) as whole:
+        forget(hf)
+    place.unlink()
+    for number, statement in enumerate(whole, 1):
+        if statement != "commit" and statement in whole[: number - 1]:
+            continue
         shutil.copy(filled, place)
         with holdfast.open(place) as hf:
-            with crashed_at(hf, number) as seen:
-                try:
-                    forget(hf)
-                except HoldfastError:
-                    assert len(seen) >= number
-                else:
-                    done = len(seen) < number
+            with crashed_at(hf, number) as seen, suppress(HoldfastError):
+                forget(hf)
+            assert len(seen) >= number
             begun = bool(hf.engine.rows("select id from erasures"))
         if begun:
             yield place
         place.unlink()
-        number += every
 
 
 def test_an_erasure_that_crashed_anywhere_is_finished_at_the_next_open(
@@ -275,7 +277,7 @@ def test_an_erasure_of_what_is_linked_that_crashed_anywhere_is_finished(
     linked: Path, tmp_path: Path
 ) -> None:
     count = 0
-    for place in crashes(linked, tmp_path, lambda hf: hf.forget_user("ada"), every=2):
+    for place in crashes(linked, tmp_path, lambda hf: hf.forget_user("ada")):
         with holdfast.open(place) as hf:
             nothing_of_ada(hf)
             turns = hf.threads.turns("shared", kind="user")

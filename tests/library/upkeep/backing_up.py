@@ -1,42 +1,23 @@
-"""A process that backs a database up, and is cut short: `backing_up.py TARGET PLACE LIMIT`.
+"""A process that backs a database up and is killed meanwhile: `backing_up.py TARGET PLACE`.
 
-With LIMIT 0 it says `begun` as soon as its file is there, and waits to be killed; else no file
-may grow beyond LIMIT bytes.
+It says `begun` as soon as its file is there, and waits.
 """
 
-import resource
-import signal
 import sys
 from pathlib import Path
 
 import holdfast
-from holdfast.ground.errors import HoldfastError
 from holdfast.library.upkeep import backup as module
 
 
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def main(target: str, place: str, limit: int) -> int:
-    with holdfast.open(target, migrate=False) as hf:
-        if limit:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-        def told(rows: int) -> None:
-            if not limit and rows:
-                say("begun")
-                sys.stdin.read()
-
-        try:
-            module.backup(hf.engine, Path(place), progress=told)
-        except HoldfastError as error:
-            say(f"{type(error).__name__} {getattr(error, 'reason', '')}")
-            return 1
-    return 0
+def say_and_wait(rows: int) -> None:
+    """Say that it has begun, once there are *rows* in the file."""
+    if rows:
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    with holdfast.open(sys.argv[1], migrate=False) as hf:
+        module.backup(hf.engine, Path(sys.argv[2]), progress=say_and_wait)

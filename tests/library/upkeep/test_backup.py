@@ -1,6 +1,7 @@
 """A backup holds everything, of one moment, or is not there at all."""
 
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 from contracts.stores import written
 from library.upkeep.meddling import Ask, everything, fill, opened
+from processes import completed
 
 import holdfast
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
+from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 BACKING_UP = Path(__file__).with_name("backing_up.py")
 
@@ -134,17 +137,16 @@ class TestUnderLoad:
         assert 20 <= sum(len(each) for each in mine) <= total
 
 
+@pytest.mark.usefixtures("store")
 class TestPlaces:
     @pytest.fixture
-    def hf(self, sqlite_file: Path) -> Holdfast:
-        with opened(sqlite_file) as hf:
-            fill(hf)
-        return opened(sqlite_file)
+    def engine_name(self) -> str:
+        return "sqlite"
 
     def test_a_file_that_is_there_stays_unless_one_insists(self, hf: Holdfast, place: Path) -> None:
         place.write_text("mine")
 
-        with hf, pytest.raises(InvalidInput, match="exists already"):
+        with pytest.raises(InvalidInput, match="exists already"):
             hf.backup(place)
 
         assert place.read_text() == "mine"
@@ -154,15 +156,14 @@ class TestPlaces:
         link = sqlite_file.with_name("link.db")
         link.symlink_to(sqlite_file)
 
-        with hf:
-            for same in (sqlite_file, link):
-                with pytest.raises(InvalidInput, match="the database itself"):
-                    hf.backup(same, force=True)
-            assert hf.verify().ok
+        for same in (sqlite_file, link):
+            with pytest.raises(InvalidInput, match="the database itself"):
+                hf.backup(same, force=True)
+        assert hf.verify().ok
 
     def test_a_database_in_use_is_no_place(self, hf: Holdfast, place: Path) -> None:
-        with hf, opened(place) as other:
-            fill(other)
+        with opened(place) as other:
+            other.memory_stores.create(name="In the log")
             with pytest.raises(InvalidInput, match="in use"):
                 hf.backup(place, force=True)
 
@@ -173,22 +174,21 @@ class TestPlaces:
     ) -> None:
         place.with_name("b.db-wal").write_bytes(b"x")
 
-        with hf, pytest.raises(InvalidInput, match=r"b\.db-wal is beside it"):
+        with pytest.raises(InvalidInput, match=r"b\.db-wal is beside it"):
             hf.backup(place)
 
     @pytest.mark.parametrize("name", [".", "nowhere/b.db"])
     def test_a_folder_or_one_that_is_not_there_is_no_place(
         self, hf: Holdfast, place: Path, name: str
     ) -> None:
-        with hf, pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput):
             hf.backup(place.parent / name, force=True)
 
     def test_a_link_leads_to_the_place(self, hf: Holdfast, place: Path) -> None:
         latest = place.with_name("latest.db")
         latest.symlink_to(place)
 
-        with hf:
-            report = hf.backup(latest)
+        report = hf.backup(latest)
 
         assert report.file == str(place)
         assert latest.is_symlink()
@@ -205,33 +205,35 @@ def test_what_is_not_whole_is_not_backed_up(
     assert beside(place) == []
 
 
+def cannot_grow(target: str, place: Path, limit: int) -> None:
+    """Back up in this process, in which no file may grow beyond *limit* bytes: that fails."""
+    with holdfast.open(target, migrate=False) as hf:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with pytest.raises(Unavailable):
+            hf.backup(place)
+
+
 class TestCutShort:
-    @pytest.fixture
-    def big(self, target: str) -> str:
+    @pytest.fixture(scope="class", params=["sqlite", "postgres"])
+    def big(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
         """Give a target with 2 MiB in it, which nobody has open."""
+        target = str(tmp_path_factory.mktemp("big") / "h.db")
+        if request.param == "postgres":
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            target = server.url(server.new_database(TEMPLATE))
         with opened(target) as hf:
             store = fill(hf)
             for number in range(30):
                 written(hf, store, f"/big/{number}", content=os.urandom(35_000).hex())
         return target
 
-    def run(self, *arguments: object) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, str(BACKING_UP), *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
     @pytest.mark.parametrize("limit", [1, 50_000, 1_000_000, 2_000_000])
     def test_no_file_is_left_of_one_that_could_not_grow(
         self, big: str, place: Path, limit: int
     ) -> None:
-        with self.run(big, place, limit) as process:
-            out, _ = process.communicate()
+        completed(cannot_grow, big, place, limit)
 
-        assert process.returncode == 1
-        assert out.split()[0] == "Unavailable"
         assert beside(place) == []
 
     def test_no_file_is_left_on_a_full_disk(self, big: str, place: Path) -> None:
@@ -253,7 +255,10 @@ class TestCutShort:
         with opened(postgres_url) as hf:
             hf.memory_stores.create(name="Notes")
 
-        with self.run(postgres_url, place, 0) as process:
+        command = [sys.executable, str(BACKING_UP), postgres_url, str(place)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "begun\n"
             during = beside(place)

@@ -10,8 +10,10 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
 from holdfast.library.upkeep.restore import restore
 from holdfast.library.upkeep.verify import verify
+from holdfast.memories.longterm import transaction
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.transaction import LARGE
+from holdfast.memories.longterm.recall import recall
+from holdfast.memories.longterm.trust import evidence
 from holdfast.testing.embedders import WordEmbedder
 
 
@@ -28,11 +30,17 @@ def ltm(hf: Holdfast) -> LongTermMemory:
     return ltm
 
 
+ROWS = 100
+"""A number of rows that is large here."""
+
+
 @pytest.fixture
-def large(hf: Holdfast) -> LongTermMemory:
+def large(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> LongTermMemory:
     """Give a collection that is looked through in the engine."""
+    for module in (recall, evidence, transaction):
+        monkeypatch.setattr(module, "LARGE", ROWS)
     ltm = memory_of(hf, "bob")
-    ltm.record([said(f"The word {number} of many") for number in range(LARGE + 1)])
+    ltm.record([said(f"The word {number} of many") for number in range(ROWS + 1)])
     return ltm
 
 
@@ -46,7 +54,7 @@ def test_what_nobody_meddled_with_is_whole(ltm: LongTermMemory, hf: Holdfast) ->
 
 
 def test_a_large_collection_is_whole(large: LongTermMemory, hf: Holdfast) -> None:
-    assert texts(large.recall("word 4711", 1)) == ["The word 4711 of many"]
+    assert texts(large.recall("word 47", 1)) == ["The word 47 of many"]
 
     assert hf.verify().findings == ()
 
@@ -231,7 +239,7 @@ def test_an_index_that_lacks_a_row_is_found_and_filled_by_the_next_write(
 
     assert found == {("derived", "ltm_lex")}
     assert (report.ok, report.repaired) == (True, True)
-    assert texts(large.recall("word 4711", 1)) == ["The word 4711 of many"]
+    assert texts(large.recall("word 47", 1)) == ["The word 47 of many"]
     assert hf.verify().findings == ()
 
 

@@ -43,6 +43,14 @@ def other_postgres_url(postgres_server: PostgresServer) -> str:
     return postgres_server.url(postgres_server.new_database(TEMPLATE))
 
 
+@pytest.fixture
+def across(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> str:
+    """Give a target on the engine that `hf` is not on, which is empty."""
+    if engine_name == "postgres":
+        return str(tmp_path / "other.db")
+    return request.getfixturevalue("other_postgres_url")
+
+
 def test_all_of_it_comes_back_on_either_engine(hf: Holdfast, backup: Path, other: str) -> None:
     before = everything(hf)
 
@@ -56,11 +64,13 @@ def test_all_of_it_comes_back_on_either_engine(hf: Holdfast, backup: Path, other
         assert found.links == hf.verify().links
 
 
-def test_writes_go_on_where_they_were(hf: Holdfast, store: Store, backup: Path, other: str) -> None:
+def test_writes_go_on_where_they_were(
+    hf: Holdfast, store: Store, backup: Path, across: str
+) -> None:
     seq = last_seq(hf)
-    restore(backup, other)
+    restore(backup, across)
 
-    with opened(other) as back:
+    with opened(across) as back:
         written(back, store, "/after/one", "/after/two")
         fill(back)
 
@@ -77,12 +87,12 @@ def last_seq(hf: Holdfast) -> int:
 
 
 def test_a_restored_database_can_be_backed_up_again(
-    hf: Holdfast, backup: Path, other: str, tmp_path: Path
+    hf: Holdfast, backup: Path, across: str, tmp_path: Path
 ) -> None:
     before = everything(hf)
-    restore(backup, other)
+    restore(backup, across)
     again, third = tmp_path / "again.db", tmp_path / "third.db"
-    with opened(other) as back:
+    with opened(across) as back:
         back.backup(again)
 
     restore(again, str(third))
@@ -92,14 +102,14 @@ def test_a_restored_database_can_be_backed_up_again(
 
 
 def test_a_key_still_opens_and_a_change_feed_still_tells(
-    hf: Holdfast, store: Store, tmp_path: Path, other: str
+    hf: Holdfast, store: Store, tmp_path: Path, across: str
 ) -> None:
     key = hf.keys.create("door")
     hf.backup(tmp_path / "b.db")
 
-    restore(tmp_path / "b.db", other)
+    restore(tmp_path / "b.db", across)
 
-    with opened(other) as back:
+    with opened(across) as back:
         assert key.secret is not None
         found = Credentials(back.engine, SystemClock()).find(key.secret)
         assert found is not None
@@ -492,7 +502,7 @@ FOREIGN = {
 
 
 def test_what_is_foreign_in_a_backup_stays_behind_and_is_named(
-    hf: Holdfast, backup: Path, other: str
+    hf: Holdfast, backup: Path, across: str
 ) -> None:
     before = everything(hf)
     with asking(str(backup)) as ask:
@@ -500,10 +510,10 @@ def test_what_is_foreign_in_a_backup_stays_behind_and_is_named(
             ask(statement)
         ask("pragma journal_mode = delete")
 
-    report = restore(backup, other)
+    report = restore(backup, across)
 
     assert report.left_out == tuple(sorted(FOREIGN))
-    with opened(other) as back:
+    with opened(across) as back:
         assert everything(back) == before
         assert back.verify().findings == ()
 
@@ -538,7 +548,7 @@ def test_numbers_go_on_after_those_that_were_there(
 
 
 def test_sizes_by_day_come_back_and_sign_ins_do_not(
-    hf: Holdfast, store: Store, other: str, tmp_path: Path
+    hf: Holdfast, store: Store, across: str, tmp_path: Path
 ) -> None:
     assert store.id
     clock = SystemClock()
@@ -549,9 +559,9 @@ def test_sizes_by_day_come_back_and_sign_ins_do_not(
     assert secret is not None
     hf.backup(tmp_path / "b.db")
 
-    restore(tmp_path / "b.db", other)
+    restore(tmp_path / "b.db", across)
 
-    with opened(other) as back:
+    with opened(across) as back:
         assert back.samples() == hf.samples()
         assert back.samples() != []
         sign_ins = SignIns(back.engine, clock)
