@@ -17,6 +17,7 @@ from holdfast.ground.clock import SystemClock
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.remote import runs
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records import write
 from holdfast.runtime import Context, ParallelTaskExecutor, ToolContext, ask_human
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.scripted import Asked, ScriptedModel, call
@@ -197,26 +198,31 @@ def test_a_run_is_stored_in_causal_order(got: Got, on: str) -> None:
     assert not {"text.delta", "reasoning.delta"} & {each["type"] for each in stored}
 
 
-MANY = 10_050
-"""Writes in one step, more than the events that are stored of a run."""
+KEPT = 1_500
+"""Events that are stored of a run here."""
+MANY = KEPT + 50
+"""Writes in one step."""
 
 
 async def much(hf: Holdfast) -> None:
     """Execute the run `run_3`, which emits more events than are stored."""
 
-    def write(ctx: ToolContext) -> str:
+    def publish(ctx: ToolContext) -> str:
         """Write again and again."""
         assert ctx.memory is not None
         for number in range(MANY):
             ctx.memory.set("shared:level", number)
         return "written"
 
-    model = ScriptedModel(lambda asked: "done" if "written" in asked.text else call("write"))
+    model = ScriptedModel(lambda asked: "done" if "written" in asked.text else call("publish"))
     context = Context(run_id="run_3", model=model, hf=hf)
-    await ParallelTaskExecutor(plan=plan(task("a")), context=context, tools=[write]).run()
+    await ParallelTaskExecutor(plan=plan(task("a")), context=context, tools=[publish]).run()
 
 
-def test_more_events_than_are_stored_are_a_gap_through_a_server(tmp_path: Path) -> None:
+def test_more_events_than_are_stored_are_a_gap_through_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "EVENTS_KEPT", KEPT)
     path = tmp_path / "h.db"
     with holdfast.open(path) as hf, serving(hf, clock=SystemClock()) as url:
         early = [following(way, url, "run_3", wait=SECONDS) for way in SERVED]
@@ -228,7 +234,7 @@ def test_more_events_than_are_stored_are_a_gap_through_a_server(tmp_path: Path) 
     (gap, *rest) = stored
     assert gap["type"] == "gap"
     assert gap["data"] == {"missed": gap["seq"]}
-    assert len(rest) == 10_000
+    assert len(rest) == KEPT
     assert [each["seq"] for each in rest] == list(range(gap["seq"] + 1, rest[-1]["seq"] + 1))
     assert rest[-1]["type"] == "run.completed"
     assert gap["seq"] + len(rest) > MANY
