@@ -81,7 +81,7 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
         with said:
             reaper.say(f"watch {process.pid} {dir}")
             # At another moment each time, until it is ready at the latest.
-            select.select([said], [], [], number * 0.01)
+            select.select([said], [], [], number * 0.02)
             process.terminate()
             process.wait(30)
             reaper.say(f"leave {process.pid}")
