@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from doors.console.browser.conftest import ConsoleSite, serve
+from doors.console.browser.conftest import ConsoleSite, apart, serve
 from doors.console.browser.seed import Seeded
 from playwright.sync_api import Locator, Page
 
@@ -83,15 +83,20 @@ async def _talk(hf: Holdfast) -> None:
         await session.send(QUESTION)
 
 
-@contextmanager
-def bakery(path: Path, *options: str) -> Generator[ConsoleSite]:
-    """Serve the database of the bakery at *path*, with an admin key."""
+def stored(path: Path) -> Seeded:
+    """Make the database of the bakery at *path*; return what it holds, with an admin key."""
     with holdfast.open(path) as hf:
-        stored = fill(hf)
+        found = fill(hf)
         key = hf.keys.create("owner", scope="admin")
     assert key.secret is not None
     names = dict.fromkeys(Seeded.__struct_fields__, "")
-    seeded = Seeded(**names | stored | {"key": key.id, "secret": key.secret})
+    return Seeded(**names | found | {"key": key.id, "secret": key.secret})
+
+
+@contextmanager
+def bakery(path: Path, *options: str) -> Generator[ConsoleSite]:
+    """Serve the database of the bakery at *path*, with an admin key."""
+    seeded = apart(lambda: stored(path))
     with serve(path, *options) as served:
         yield ConsoleSite(served, seeded, path)
 

@@ -1,13 +1,13 @@
 """The console of a server process in the system's Chromium, over a hostile database.
 
-One server, one browser and one sign-in a module. A page that writes to its console, fails a
-request, sends one elsewhere, is refused something by the policy, or runs a script of a memory
-fails its test.
+One browser for all modules; one server, one sign-in and one tab a module. A page that writes to
+its console, fails a request, sends one elsewhere, is refused something by the policy, or runs a
+script of a memory fails its test.
 """
 
 import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from browser_needs import chromium
 from doors.console.browser.seed import Seeded, seed
+from forked import ForkedProcess, forked
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -32,10 +33,11 @@ from served import Served
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-site-isolation-trials", "--renderer-process-limit=1", "--in-process-gpu"),
 )
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 NARROW: ViewportSize = {"width": 390, "height": 844}
-USUAL: dict[str, Any] = {"viewport": WIDE, "color_scheme": "light", "reduced_motion": "reduce"}
+USUAL: dict[str, Any] = {"viewport": WIDE, "color_scheme": "light"}
 expect.set_options(timeout=30_000)  # milliseconds; other tests may have the processors
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 RUN_AXE = """async (rules) => {
@@ -61,12 +63,17 @@ class ConsoleSite:
         return f"{self.url}{address}"
 
 
+def apart(act: Callable[[], Seeded]) -> Seeded:
+    """Call *act*, which runs loops, in a thread that has not the one of the browser."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(act).result()
+
+
 @contextmanager
 def serve(path: Path, *options: str) -> Generator[Served]:
     """Run `holdfast serve` with its console over the database at *path*."""
-    command = (sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--db", str(path))
-    line = [*command, "--port", "0", "--no-access-log", *options]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+    line = forked("serve", "--db", path, "--port", "0", "--no-access-log", *options)
+    with ForkedProcess[str](line, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             yield Served(process, process.stderr.readline())
@@ -83,15 +90,14 @@ def seeded_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(seeded_path: Path) -> Iterator[ConsoleSite]:
     """Serve a database whose every text attacks the page that shows it."""
-    seeded = seed(seeded_path)
+    seeded = apart(lambda: seed(seeded_path))
     with serve(seeded_path) as served:
         yield ConsoleSite(served, seeded, seeded_path)
 
 
-@pytest.fixture(scope="module")
-def browser(site: ConsoleSite) -> Iterator[Browser]:
-    """Start the system's Chromium; end it with the module, for its loop is this thread's."""
-    assert site  # seeded before: no other loop runs beside the browser's
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Start the system's Chromium; end it with this folder, for its loop is this thread's."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield started
@@ -143,12 +149,17 @@ class Watch:
             self.problems.append(f"{request.frame.url}: request to {request.url}")
 
 
+@pytest.fixture(scope="module")
+def watched(site: ConsoleSite) -> Watch:
+    return Watch(site)
+
+
 @pytest.fixture
-def watch(site: ConsoleSite) -> Iterator[Watch]:
+def watch(watched: Watch) -> Iterator[Watch]:
     """Fail the test that uses it on anything a page may not do; it may clear what it expects."""
-    found = Watch(site)
-    yield found
-    assert found.problems == []
+    watched.problems = []
+    yield watched
+    assert watched.problems == []
 
 
 NewPage = Callable[..., Page]
@@ -160,12 +171,7 @@ def new_page(browser: Browser, signed_in: StorageState, watch: Watch) -> Iterato
     contexts: list[BrowserContext] = []
 
     def make(**options: Any) -> Page:
-        given: dict[str, Any] = {
-            "viewport": WIDE,
-            "storage_state": signed_in,
-            "color_scheme": "light",
-            **options,
-        }
+        given: dict[str, Any] = {**USUAL, "storage_state": signed_in, **options}
         context = browser.new_context(**given)
         contexts.append(context)
         watch.follow(context)
@@ -176,10 +182,29 @@ def new_page(browser: Browser, signed_in: StorageState, watch: Watch) -> Iterato
         each.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser, signed_in: StorageState, watched: Watch) -> Iterator[Page]:
+    """Open a tab of the one who signed in as admin: a new one costs more than most tests."""
+    context = browser.new_context(**USUAL, storage_state=signed_in)
+    watched.follow(context)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture
-def page(new_page: NewPage) -> Page:
-    """Open a page of the one who signed in as admin."""
-    return new_page()
+def page(tab: Page, watch: Watch, site: ConsoleSite) -> Iterator[Page]:
+    """Give the tab; leave it empty, without what a script kept, and as it was."""
+    assert watch.problems == []
+    yield tab
+    tab.unroute_all()
+    tab.goto("about:blank")
+    tab.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    tab.set_viewport_size(WIDE)
+    tab.mouse.move(0, 0)
+    debugger = tab.context.new_cdp_session(tab)
+    local = {"origin": site.url, "storageTypes": "local_storage"}
+    debugger.send("Storage.clearDataForOrigin", local)  # pyright: ignore[reportUnknownMemberType] - a dict of anything
+    debugger.detach()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Runs of another process, while they are looked at; their questions, ticked and compared."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +10,7 @@ from doors.console.browser import reporter
 from doors.console.browser.bakery import api, bakery
 from doors.console.browser.conftest import ConsoleSite
 from doors.console.harbour import asked
+from forked import ForkedProcess, forked_code
 from playwright.sync_api import Page, Route, expect
 
 import holdfast
@@ -39,9 +38,9 @@ def send(request: pytest.FixtureRequest, site: ConsoleSite) -> Iterator[Send]:
                 hf.runs.delete(run.id)
     target = [str(site.path)] if request.param == "file" else [site.url, site.seeded.secret]
     file = Path(reporter.__file__)
-    command = [sys.executable, str(file), *target]
-    environment = {**os.environ, "PYTHONPATH": str(file.parents[3])}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment) as process:
+    command = forked_code(file.read_text("utf-8"), *target)
+    tests = file.parents[3]  # what it imports from there is found in its folder
+    with ForkedProcess[str](command, stdin=subprocess.PIPE, text=True, cwd=tests) as process:
         assert process.stdin is not None
         lines = process.stdin
 
