@@ -78,6 +78,13 @@ def on_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(url, hf, clock)
 
 
+@pytest.fixture(scope="module")
+def connected(on_http: Server) -> Iterator[Holdfast]:
+    """Give a handle through `on_http`; handles of tests share its connections."""
+    with holdfast.open(on_http.url) as hf:
+        yield hf
+
+
 @pytest.fixture
 def shared(surface: str, request: pytest.FixtureRequest) -> Shared | Server:
     """Give the database of the test's surface, which the tests of a module share."""
@@ -96,23 +103,24 @@ def embedded(shared: Shared | Server) -> Holdfast:
 
 
 @pytest.fixture
-def hf(shared: Shared | Server) -> Iterator[Holdfast]:
+def hf(shared: Shared | Server, request: pytest.FixtureRequest) -> Iterator[Holdfast]:
     """Give a handle to a workspace of the test's own."""
-    yield from a_workspace(shared)
+    yield from a_workspace(shared, request)
 
 
 @pytest.fixture
-def elsewhere(shared: Shared | Server) -> Iterator[Holdfast]:
+def elsewhere(shared: Shared | Server, request: pytest.FixtureRequest) -> Iterator[Holdfast]:
     """Give a handle to another workspace than the test's own."""
-    yield from a_workspace(shared)
+    yield from a_workspace(shared, request)
 
 
-def a_workspace(shared: Shared | Server) -> Iterator[Holdfast]:
+def a_workspace(shared: Shared | Server, request: pytest.FixtureRequest) -> Iterator[Holdfast]:
     """Open a new workspace in *shared*."""
     if isinstance(shared, Shared):
         yield shared.hf.acting(workspace=new_workspace())
     else:
-        with holdfast.open(shared.url, workspace=new_workspace()) as hf:
+        connected: Holdfast = request.getfixturevalue("connected")
+        with connected.acting(workspace=new_workspace()) as hf:
             yield hf
 
 

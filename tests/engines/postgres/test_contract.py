@@ -1,9 +1,11 @@
 """The engine's contract, on PostgreSQL, and behind a pooler that hands out any connection."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+import psycopg
 import pytest
+from torture.postgres_load import MAKE_SCRATCH
 
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.engine import open_server
@@ -14,6 +16,7 @@ from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import EngineContract
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 DISCARD = bind("discard all", {})
 
@@ -33,17 +36,34 @@ class AnyConnection(Pool):
         return wire
 
 
+@pytest.fixture(scope="module")
+def owner(postgres_server: PostgresServer) -> Iterator[psycopg.Connection]:
+    """Connect to a database that the tests share, with the contract's table in it."""
+    database = postgres_server.new_database(TEMPLATE)
+    postgres_server.execute(*MAKE_SCRATCH, database=database)
+    with psycopg.connect(postgres_server.url(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer, owner: psycopg.Connection) -> str:
+    """Give the URL of that database, in which the table is empty."""
+    owner.execute("delete from holdfast.scratch")
+    return postgres_server.url(owner.info.dbname)
+
+
 class TestOnPostgres(EngineContract):
-    pass
+    @pytest.fixture
+    def engine(self, url: str) -> Iterator[PostgresEngine]:
+        engine = PostgresEngine.open(url, clock=FrozenClock())
+        yield engine.scoped(EVERYBODY)
+        engine.close()
 
 
 class TestBehindAPooler(EngineContract):
     @pytest.fixture
-    def engine(
-        self, fresh_postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
-    ) -> Iterator[PostgresEngine]:
-        assert with_scratch("")
-        target = resolve(fresh_postgres_url + "&prepare=0&pool=8")
+    def engine(self, url: str) -> Iterator[PostgresEngine]:
+        target = resolve(url + "&prepare=0&pool=8")
         server, _ = open_server(target, clock=FrozenClock(), events=EventBus(), migrations=True)
         server.pool = AnyConnection(
             lambda: Wire(server.connect(), prepare=False), most=8, target=target.shown

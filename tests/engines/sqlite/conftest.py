@@ -30,11 +30,20 @@ def opened(path: Path) -> Iterator[Callable[[], SQLiteEngine]]:
         engine.close()
 
 
-@pytest.fixture
-def engine(opened: Callable[[], SQLiteEngine]) -> SQLiteEngine:
-    engine = opened()
+@pytest.fixture(scope="session")
+def with_scratch(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Give the content of a file with the contract's table in it."""
+    path = tmp_path_factory.mktemp("scratch") / "a.db"
+    engine = SQLiteEngine.open(path, clock=FrozenClock())
     make_scratch(engine)
-    return engine
+    engine.close()
+    return path.read_bytes()
+
+
+@pytest.fixture
+def engine(opened: Callable[[], SQLiteEngine], path: Path, with_scratch: bytes) -> SQLiteEngine:
+    path.write_bytes(with_scratch)
+    return opened()
 
 
 @pytest.fixture

@@ -23,12 +23,7 @@ from holdfast.testing.fakes import FrozenClock
 
 
 class TestOnAFile(EngineContract):
-    @pytest.fixture
-    def engine(self, tmp_path: Path) -> Iterator[Engine]:
-        engine = SQLiteEngine.open(tmp_path / "a.db", clock=FrozenClock())
-        make_scratch(engine)
-        yield engine
-        engine.close()
+    pass
 
 
 class TestInMemory(EngineContract):

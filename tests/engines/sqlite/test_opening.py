@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace as Row
@@ -35,17 +36,26 @@ def opened(path: Path | str, *, migrate: bool = True, read_only: bool = False) -
     return SQLiteEngine.open(path, clock=FrozenClock(), migrate=migrate, read_only=read_only)
 
 
+@cache
+def whole_file() -> bytes:
+    """Return the file of a database with two hundred rows, which was closed."""
+    with TemporaryDirectory() as folder:
+        engine = opened(Path(folder) / "a.db")
+        make_scratch(engine)
+        sql = engine.queries(SCRATCH)
+        engine.write(
+            lambda tx: tx.run_many(
+                sql.put_number, [{"key": f"{n:03} {'x' * 100}", "number": n} for n in range(200)]
+            )
+        )
+        engine.close()
+        (file,) = Path(folder).iterdir()
+        return file.read_bytes()
+
+
 def made(path: Path) -> Path:
     """Make a database with two hundred rows, and close it."""
-    engine = opened(path)
-    make_scratch(engine)
-    sql = engine.queries(SCRATCH)
-    engine.write(
-        lambda tx: tx.run_many(
-            sql.put_number, [{"key": f"{n:03} {'x' * 100}", "number": n} for n in range(200)]
-        )
-    )
-    engine.close()
+    path.write_bytes(whole_file())
     return path
 
 
@@ -163,11 +173,11 @@ def test_a_file_cut_short_is_corrupt_and_untouched(path: Path):
 @pytest.mark.parametrize("seed", range(150))
 def test_flipped_bytes_give_an_error_of_ours_or_none(path: Path, seed: int):
     dice = random.Random(seed)
-    content = bytearray(made(path).read_bytes())
+    flipped = bytearray(whole_file())
     for _ in range(dice.choice([1, 8, 200])):
-        place = dice.randrange(100 if seed % 3 == 0 else len(content))
-        content[place] = dice.randrange(256)
-    path.write_bytes(content)
+        place = dice.randrange(100 if seed % 3 == 0 else len(flipped))
+        flipped[place] = dice.randrange(256)
+    path.write_bytes(flipped)
 
     with suppress(Unavailable, InvalidInput, EngineFault):
         use(path)

@@ -15,7 +15,8 @@ from holdfast.ground.errors import Unavailable
 from holdfast.testing.contracts.engine import SCRATCH, noting, putting
 from holdfast.testing.fakes import FrozenClock
 
-spawn = multiprocessing.get_context("spawn")
+apart = multiprocessing.get_context("forkserver")
+apart.set_forkserver_preload(["holdfast.engines.sqlite", "holdfast.testing.contracts.engine"])
 fork = multiprocessing.get_context("fork")
 
 
@@ -75,7 +76,7 @@ def number(engine: SQLiteEngine, key: str) -> int:
 
 
 def test_four_processes_of_four_threads_lose_nothing(engine: SQLiteEngine, path: Path):
-    processes = [spawn.Process(target=count_in_a_process, args=(path, 4, 25)) for _ in range(4)]
+    processes = [apart.Process(target=count_in_a_process, args=(path, 4, 25)) for _ in range(4)]
 
     for process in processes:
         process.start()
@@ -88,8 +89,8 @@ def test_four_processes_of_four_threads_lose_nothing(engine: SQLiteEngine, path:
 
 @pytest.mark.parametrize("life", range(3))
 def test_what_was_acknowledged_survives_a_kill(engine: SQLiteEngine, path: Path, life: int):
-    heard, said = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=count_until_killed, args=(path, said))
+    heard, said = apart.Pipe(duplex=False)
+    process = apart.Process(target=count_until_killed, args=(path, said))
     process.start()
     said.close()
 
@@ -112,8 +113,8 @@ def test_what_was_acknowledged_survives_a_kill(engine: SQLiteEngine, path: Path,
 
 
 def test_a_writer_waits_for_another_program_s_lock(engine: SQLiteEngine, path: Path):
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=hold_the_lock, args=(path, there))
+    here, there = apart.Pipe()
+    process = apart.Process(target=hold_the_lock, args=(path, there))
     process.start()
     assert here.recv() == "held"
 
@@ -128,8 +129,8 @@ def test_a_writer_waits_for_another_program_s_lock(engine: SQLiteEngine, path: P
 def test_a_lock_held_beyond_the_deadline_is_busy_and_nothing_was_written(
     engine: SQLiteEngine, path: Path
 ):
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=hold_the_lock, args=(path, there))
+    here, there = apart.Pipe()
+    process = apart.Process(target=hold_the_lock, args=(path, there))
     process.start()
     assert here.recv() == "held"
     sql = engine.queries(SCRATCH)
@@ -230,7 +231,7 @@ def test_what_is_in_memory_stays_with_the_parent():
 
 def test_a_change_made_elsewhere_reaches_a_feed_here(engine: SQLiteEngine, path: Path):
     feed = engine.feed()
-    process = spawn.Process(target=note_in_a_process, args=(path,))
+    process = apart.Process(target=note_in_a_process, args=(path,))
 
     process.start()
     came = feed.poll(60)
@@ -263,7 +264,7 @@ def watchers() -> list[threading.Thread]:
 
 def test_two_processes_that_open_a_new_file_together_both_succeed(tmp_path: Path):
     path = tmp_path / "new.db"
-    processes = [spawn.Process(target=note_in_a_process, args=(path,)) for _ in range(4)]
+    processes = [apart.Process(target=note_in_a_process, args=(path,)) for _ in range(4)]
 
     for process in processes:
         process.start()
