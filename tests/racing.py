@@ -7,8 +7,7 @@ content changes nothing, and would count as a success.
 """
 
 import sys
-
-from contracts.stores import still
+from hashlib import sha256
 
 import holdfast
 from holdfast.ground.errors import PreconditionFailed
@@ -25,7 +24,10 @@ def add_lines(hf: Holdfast, store_id: str, memory_id: str, *, who: str, times: i
                 memory_id,
                 memory_store_id=store_id,
                 content=f"{read}{who} {added}\n",
-                precondition=still(read),
+                precondition={
+                    "type": "content_sha256",
+                    "content_sha256": sha256(read.encode()).hexdigest(),
+                },
             )
         except PreconditionFailed:
             continue

@@ -415,9 +415,7 @@ def test_each_of_64_callers_gets_its_own_outcome(kept: Holdfast) -> None:
             path: text for each in pool.map(caller, range(64)) for path, text in each.items()
         }
 
-    heads = memories.list(store, view="full").all()
-    found = {each.path: each.content for each in heads if isinstance(each, Memory)}
-    assert found == written | {"/taken": "x"}
+    assert contents_of(kept, store) == written | {"/taken": "x"}
     check_whole(kept)
 
 
@@ -430,23 +428,20 @@ def alone(sqlite_file: Path) -> Iterator[Holdfast]:
 KINDS = ("create", "update", "save", "save new", "delete")
 
 
-@pytest.mark.parametrize(("callers", "step"), [(1, 1), (2, 2), (64, 11)])
+@pytest.mark.parametrize(("callers", "step"), [(1, 1), (2, 2), (64, 29)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_at_a_statement_of_a_group_leaves_no_half_write(
     alone: Holdfast, kind: str, callers: int, step: int
 ) -> None:
     hf, stores = alone, alone.memory_stores
     failing = FailingSQLite(cast("SQLiteEngine", hf.engine), apsw.SQLITE_FULL)
-    store = stores.create(name="Notes").id
-    expected: dict[str, str] = {}
+    wanted: dict[str, dict[str, str]] = {}
     statement, fired = 1, ["none yet"]
 
     while fired:
-        there = [
-            stores.memories.create(store, path=f"/{statement}/{number}", content="x")
-            for number in range(callers)
-        ]
-        expected |= dict.fromkeys((each.path for each in there), "x")
+        store = stores.create(name="Notes").id
+        there = in_one_pass(hf, [creating(store, f"/{number}") for number in range(callers)])
+        expected = wanted[store] = dict.fromkeys((each.path for each in there), "x")
         calls = [act_on(kind, store, each, f"{statement}") for each in there]
         with failing.at(statement) as fired:
             results = together(hf, calls)
@@ -458,13 +453,18 @@ def test_a_fault_at_a_statement_of_a_group_leaves_no_half_write(
             else:
                 name = f"{each.path} new" if kind in ("create", "save new") else each.path
                 expected[name] = f"y {statement}"
-        heads = stores.memories.list(store, view="full").all()
-        found = {each.path: each.content for each in heads if isinstance(each, Memory)}
-        assert found == expected
+        assert contents_of(hf, store) == expected
         statement += step
 
     assert statement > 6
+    assert {store: contents_of(hf, store) for store in wanted} == wanted
     assert hf.verify().findings == ()
+
+
+def contents_of(hf: Holdfast, store: str) -> dict[str, str | None]:
+    """Return the content of each memory of *store*, by its path."""
+    heads = hf.memory_stores.memories.list(store, view="full").all()
+    return {each.path: each.content for each in heads if isinstance(each, Memory)}
 
 
 def act_on(kind: str, store: str, there: Memory, mark: str) -> Call:
@@ -632,8 +632,7 @@ def test_the_writes_of_one_caller_take_effect_in_their_order(
     results = together(hf, calls)
 
     assert [not isinstance(each, Exception) for each in results] == expected
-    heads = hf.memory_stores.memories.list(store, view="full").all()
-    assert {each.path: each.content for each in heads if isinstance(each, Memory)} == model
+    assert contents_of(hf, store) == model
 
 
 def test_a_pass_is_the_same_on_every_engine(kept: Holdfast) -> None:

@@ -55,8 +55,8 @@ def watch() -> Watch:
 
 
 @pytest.fixture(params=["memory", "file"])
-def hf(request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock) -> Iterator[Holdfast]:
-    target = ":memory:" if request.param == "memory" else str(tmp_path / "h.db")
+def hf(request: pytest.FixtureRequest, sqlite_file: Path, clock: FrozenClock) -> Iterator[Holdfast]:
+    target = ":memory:" if request.param == "memory" else str(sqlite_file)
     with holdfast.open(target, clock=clock) as opened:
         yield opened
 

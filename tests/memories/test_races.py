@@ -1,8 +1,6 @@
 """Many writers and editors at once in one store."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -12,9 +10,9 @@ from typing import TypeVar
 
 import racing
 from contracts.stores import sha256_of, still, written
+from forked import forked_script
 from racing import add_lines
 
-import holdfast
 from holdfast.ground.errors import (
     HoldfastError,
     NotFound,
@@ -99,11 +97,10 @@ def test_no_line_is_lost_among_threads(kept: Holdfast) -> None:
 def test_no_line_is_lost_among_processes(kept: Holdfast, target: str) -> None:
     store = kept.memory_stores.create(name="Notes")
     (memory,) = written(kept, store, "/a", content="")
-    racer = [sys.executable, racing.__file__, target, kept.workspace]
-    env = os.environ | {"PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    racer, place = Path(racing.__file__), (target, kept.workspace, store.id, memory.id)
 
     processes = [
-        subprocess.Popen([*racer, store.id, memory.id, f"process {number}", "25"], env=env)
+        subprocess.Popen(forked_script(racer, *place, f"process {number}", "25"))
         for number in range(4)
     ]
     codes = [process.wait() for process in processes]

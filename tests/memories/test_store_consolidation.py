@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import forked_script
 
 import holdfast
 from holdfast import Budget
@@ -124,7 +124,7 @@ def test_a_killed_job_repeats_one_call_at_most(
     hf: Holdfast, store: str, tmp_path: Path, killed_in: int
 ) -> None:
     log, path = tmp_path / "calls", tmp_path / "h.db"
-    command = [sys.executable, SCRIPT, path, log, str(killed_in), store]
+    command = forked_script(SCRIPT, str(path), str(log), str(killed_in), store)
     subprocess.run(command, check=False, timeout=120)
     first = log.read_text(encoding="utf-8").splitlines()
     (job,) = hf.consolidations.list(store=store).data

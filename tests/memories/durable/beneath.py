@@ -6,7 +6,7 @@ from typing import Any, LiteralString, cast
 
 from msgspec import json
 
-from holdfast.engines.base import Engine
+from holdfast.engines.base import Engine, Reader
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.records import DurableLimits
@@ -32,23 +32,31 @@ def tables(engine: Engine) -> list[str]:
 
 def everything(hf: Holdfast) -> Rows:
     """Return every row of *hf*'s workspace, of durable memory and of the change feed, in order."""
-    engine = hf.engine.scoped(EVERYBODY)
-    found: Rows = {}
-    for table in (*tables(hf.engine), "changes"):
-        statement = f"select * from {table} where workspace = '{hf.workspace}'"
-        rows = engine.all(Row, cast("LiteralString", statement))
-        found[table] = sorted(rows, key=str)
-    return found
+
+    def read(reader: Reader) -> Rows:
+        listed = reader.all(Row, cast("LiteralString", _TABLES[hf.engine.dialect]))
+        found: Rows = {}
+        for table in (*sorted(row["name"] for row in listed), "changes"):
+            statement = f"select * from {table} where workspace = '{hf.workspace}'"
+            rows = reader.all(Row, cast("LiteralString", statement))
+            found[table] = sorted(rows, key=str)
+        return found
+
+    return hf.engine.scoped(EVERYBODY).read(read)
 
 
-def how_many(hf: Holdfast) -> dict[str, int]:
-    """Return how many rows *hf*'s workspace has, by table."""
-    return {table: len(rows) for table, rows in everything(hf).items()}
+def how_many(rows: Rows) -> dict[str, int]:
+    """Return how many of *rows* each table has."""
+    return {table: len(each) for table, each in rows.items()}
 
 
 def misfits(hf: Holdfast) -> list[str]:
     """Return what does not fit in *hf*'s workspace: counters, log, causes, lanes, caps."""
-    rows = everything(hf)
+    return misfits_of(everything(hf))
+
+
+def misfits_of(rows: Rows) -> list[str]:
+    """Return what does not fit in *rows*, all there are of a workspace."""
     return [
         *_of_counters(rows),
         *_of_log(rows),

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from memories.conftest import Opened
 
-import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.serving import new_workspace
 
 
 @pytest.fixture
@@ -18,9 +17,9 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-def hf(target: str, clock: FrozenClock) -> Iterator[Holdfast]:
+def hf(opened_by: Opened, clock: FrozenClock) -> Iterator[Holdfast]:
     """Give a handle to a workspace of the test's own, on SQLite and on PostgreSQL."""
-    with holdfast.open(target, workspace=new_workspace(), clock=clock) as hf:
+    with opened_by(clock) as hf:
         yield hf
 
 

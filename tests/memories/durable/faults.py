@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import product
 from typing import Protocol
 
 import apsw
@@ -22,9 +23,14 @@ _FULL = "do $$ begin raise exception 'no space' using errcode = '53100'; end $$"
 _BOOM = """
 create table holdfast.boom (at text);
 insert into holdfast.boom values ('');
+create table holdfast.touched (at text);
 create function holdfast.boom() returns trigger language plpgsql security definer as $$
+declare
+  boom text := (select at from holdfast.boom);
 begin
-  if (select at from holdfast.boom) = lower(tg_table_name || ' ' || tg_op) then
+  if boom = 'note' then
+    insert into holdfast.touched values (lower(tg_table_name || ' ' || tg_op));
+  elsif boom = lower(tg_table_name || ' ' || tg_op) then
     raise exception 'boom';
   end if;
   return case tg_op when 'DELETE' then old else new end;
@@ -33,6 +39,10 @@ end $$;
 
 Fired = list[str]
 """The statement that was made to fail, if it came to that."""
+
+ACTS = ("insert", "update", "delete")
+Touched = set[tuple[str, str]]
+"""Tables, each with an act on a row of it."""
 
 
 class Failing(Protocol):
@@ -49,6 +59,10 @@ class Failing(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+        ...
+
+    def touched(self) -> AbstractContextManager[Touched]:
+        """Learn which acts on which tables there are within the block."""
         ...
 
     def on(self, table: str, act: str) -> AbstractContextManager[None]:
@@ -94,6 +108,23 @@ class FailingSQLite:
     def close(self) -> None:
         """Let go of the engine."""
         self.engine.close()
+
+    @contextmanager
+    def touched(self) -> Generator[Touched]:
+        touched = Touched()
+        self._run("create temp table touched (name text, act text)")
+        every = list(product((*tables(self.engine), "changes"), ACTS))
+        for table, act in every:
+            self._run(
+                f"create temp trigger {act}_{table} before {act} on main.{table}"
+                f" begin insert into touched values ('{table}', '{act}'); end"
+            )
+        yield touched
+        for table, act in every:
+            self._run(f"drop trigger {act}_{table}")
+        rows = self.engine.core.writer.group.connection().execute("select * from touched")
+        touched.update((str(name), str(act)) for name, act in rows.fetchall())
+        self._run("drop table touched")
 
     @contextmanager
     def on(self, table: str, act: str) -> Generator[None]:
@@ -174,9 +205,23 @@ class FailingPostgres:
             plan.number = 0
 
     @contextmanager
+    def touched(self) -> Generator[Touched]:
+        touched = Touched()
+        with self._booming("note"):
+            yield touched
+        rows = self._owner.execute("select distinct at from holdfast.touched").fetchall()
+        touched.update((name, act) for name, act in (at.split() for (at,) in rows))
+        self._owner.execute("truncate holdfast.touched")
+
+    @contextmanager
     def on(self, table: str, act: str) -> Generator[None]:
+        with self._booming(f"{table} {act}"):
+            yield
+
+    @contextmanager
+    def _booming(self, at: str) -> Generator[None]:
         boom = "update holdfast.boom set at = %s"
-        self._owner.execute(boom, [f"{table} {act}"])
+        self._owner.execute(boom, [at])
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ from contracts.durable_writes import (
     DurablePreconditionsContract,
     DurableWritingContract,
 )
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memories import groups
 from memories.durable.faults import FailingSQLite
@@ -32,6 +32,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import StoredEntry, StoredMany
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import new_workspace
 
 T = TypeVar("T")
 
@@ -58,8 +59,8 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, clock: FrozenClock) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "a.db", clock=clock) as hf:
+def opened(sqlite_file: Path, clock: FrozenClock) -> Iterator[Holdfast]:
+    with holdfast.open(sqlite_file, clock=clock) as hf:
         yield hf
 
 
@@ -279,27 +280,38 @@ def attempt(act: Act, durable: DurableMemory) -> object:
         return error
 
 
-@settings(max_examples=40, deadline=None)
-@given(chosen=ACTS)
-def test_a_batch_gives_the_answers_of_single_writes(chosen: list[tuple[str, int, str]]) -> None:
-    acts = [act_of(*each) for each in chosen]
+@pytest.fixture
+def two(clock: FrozenClock) -> Iterator[tuple[Holdfast, Holdfast]]:
     with (
-        holdfast.open(":memory:", clock=FrozenClock()) as one,
-        holdfast.open(":memory:", clock=FrozenClock()) as other,
+        holdfast.open(":memory:", clock=clock) as one,
+        holdfast.open(":memory:", clock=clock) as other,
     ):
-        for hf in (one, other):
-            hf.durable("agent_7").set_limits(cap=4)
-        single = other.durable("agent_7")
-
-        results = together(one, acts)
-        expected = [attempt(act, single) for act in acts]
-
-        assert [outcome(each) for each in results] == [outcome(each) for each in expected]
-        found, wanted = (hf.durable("agent_7").list().data for hf in (one, other))
-        assert [(e.key, e.content, e.category, e.scope) for e in found] == [
-            (e.key, e.content, e.category, e.scope) for e in wanted
-        ]
+        yield one, other
         assert one.verify().findings == ()
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(chosen=ACTS)
+def test_a_batch_gives_the_answers_of_single_writes(
+    two: tuple[Holdfast, Holdfast], chosen: list[tuple[str, int, str]]
+) -> None:
+    acts = [act_of(*each) for each in chosen]
+    workspace = new_workspace()
+    one, other = (hf.acting(workspace=workspace) for hf in two)
+    for hf in (one, other):
+        hf.durable("agent_7").set_limits(cap=4)
+    single = other.durable("agent_7")
+
+    results = together(one, acts)
+    expected = [attempt(act, single) for act in acts]
+
+    assert [outcome(each) for each in results] == [outcome(each) for each in expected]
+    found, wanted = (hf.durable("agent_7").list().data for hf in (one, other))
+    assert [(e.key, e.content, e.category, e.scope) for e in found] == [
+        (e.key, e.content, e.category, e.scope) for e in wanted
+    ]
 
 
 @pytest.mark.parametrize(("callers", "step"), [(1, 1), (2, 1), (64, 9)])
@@ -331,7 +343,7 @@ def putting(key: str, text: str) -> Act:
     return lambda durable: durable.set(key, text, category="core")
 
 
-def test_another_process_reads_what_a_batch_wrote(opened: Holdfast, tmp_path: Path) -> None:
+def test_another_process_reads_what_a_batch_wrote(opened: Holdfast, sqlite_file: Path) -> None:
     together(opened, [setting(number) for number in range(9)])
 
     program = (
@@ -340,7 +352,7 @@ def test_another_process_reads_what_a_batch_wrote(opened: Holdfast, tmp_path: Pa
         "print(*sorted(each.key for each in entries))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "a.db")],
+        [sys.executable, "-c", program, str(sqlite_file)],
         check=True,
         capture_output=True,
         text=True,

@@ -78,12 +78,18 @@ def _rows(owner: psycopg.Connection) -> Iterator[tuple[str, bytes]]:
             yield table, row.encode()
 
 
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> str:
+    """Give the URL of a database of the module's own, where each test leaves no mark."""
+    return postgres_server.url(postgres_server.new_database(TEMPLATE))
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def places(request: pytest.FixtureRequest, sqlite_file: Path) -> Places:
     if request.param == "sqlite":
         return Places(str(sqlite_file), None)
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return Places(server.url(server.new_database(TEMPLATE)), server)
+    return Places(request.getfixturevalue("database"), server)
 
 
 @pytest.fixture

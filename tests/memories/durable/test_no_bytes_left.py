@@ -14,8 +14,8 @@ MARKS = (b"Kq9f", b"Zw3x", b"Tb7n")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "h.db"
+def path(sqlite_file: Path) -> Path:
+    return sqlite_file
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Many writers at once, in threads and in processes: counts, caps and order stay exact."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -14,6 +12,7 @@ from typing import Any
 import durable_racing
 import pytest
 from durable_racing import ACTS, AGENT
+from forked import forked_script
 from memories.durable.beneath import everything, misfits
 
 import holdfast
@@ -62,12 +61,10 @@ class Racers:
             return list(pool.map(one, range(RACERS)))
 
     def _processes_race(self, act: str, times: int) -> list[list[Told]]:
-        racer = [sys.executable, durable_racing.__file__, self._target]
-        env = os.environ | {"PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+        racer, place = Path(durable_racing.__file__), (self._target, self._hf.workspace)
         racers = [
             subprocess.Popen(
-                [*racer, self._hf.workspace, act, f"racer {number}", str(times)],
-                env=env,
+                forked_script(racer, *place, act, f"racer {number}", str(times)),
                 text=True,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

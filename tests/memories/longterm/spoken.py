@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
@@ -13,6 +14,12 @@ from holdfast.memories.longterm.records import LongTermOptions, Ranked, RecallQu
 
 NOW = 20_000 * DAY
 ALONE = Weights(1, 0, 0)
+
+
+def large_above(rows: int, patch: pytest.MonkeyPatch) -> None:
+    """Let a collection of more than *rows* be a large one, which recall searches in the index."""
+    for module in ("recall.recall", "transaction"):
+        patch.setattr(f"holdfast.memories.longterm.{module}.LARGE", rows)
 
 
 def row(seq: int, text: str, **given: Any) -> Row:

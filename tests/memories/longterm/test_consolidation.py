@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import forked_script
 from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -313,7 +313,7 @@ def test_a_killed_job_repeats_one_call_at_most(tmp_path: Path) -> None:
     with holdfast.open(path, clock=clock) as hf:
         fill(memory_of(hf), clock, 50)
     script = Path(__file__).with_name("consolidator.py")
-    subprocess.run([sys.executable, script, path, log, "2"], check=False, timeout=120)
+    subprocess.run(forked_script(script, str(path), str(log), "2"), check=False, timeout=120)
     first = log.read_text(encoding="utf-8").splitlines()
     later: list[str] = []
 

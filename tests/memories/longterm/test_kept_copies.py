@@ -11,11 +11,11 @@ from contracts.longterm_items import (
     texts,
     turns,
 )
+from memories.longterm.spoken import large_above
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.restore import restore
-from holdfast.memories.longterm.transaction import LARGE
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 
@@ -26,10 +26,10 @@ def backup(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def target(request: pytest.FixtureRequest, sqlite_file: Path) -> str:
     """Give a database of the test's own."""
     if request.param == "sqlite":
-        return str(tmp_path / "h.db")
+        return str(sqlite_file)
     server: PostgresServer = request.getfixturevalue("postgres_server")
     return server.url(server.new_database(TEMPLATE))
 
@@ -75,16 +75,19 @@ def test_what_was_forgotten_since_stays_forgotten(target: str, backup: Path) -> 
         assert [each.reason for each in again.skipped] == ["forgotten"]
 
 
-def test_a_large_collection_is_recalled_from_in_the_copy(target: str, backup: Path) -> None:
+def test_a_large_collection_is_recalled_from_in_the_copy(
+    target: str, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large_above(1_000, monkeypatch)
     with holdfast.open(target) as hf:
         ltm = memory_of(hf, "ada")
-        ltm.record([said(f"On day {number} it rained") for number in range(LARGE + 1)])
-        before = texts(ltm.recall("day 4321", k=1))
+        ltm.record([said(f"On day {number} it rained") for number in range(1_001)])
+        before = texts(ltm.recall("day 321", k=1))
         hf.backup(backup)
 
     with holdfast.open(backup) as copy:
         ltm = memory_of(copy, "ada")
-        assert texts(ltm.recall("day 4321", k=1)) == before
+        assert texts(ltm.recall("day 321", k=1)) == before
         kept(ltm, "A zeppelin landed")
         assert texts(ltm.recall("zeppelin")) == ["A zeppelin landed"]
-        assert texts(ltm.recall("day 4321", k=1)) == before
+        assert texts(ltm.recall("day 321", k=1)) == before

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ import pytest
 from contracts.longterm_extraction import LongTermMiningContract, Scripted, told
 from contracts.longterm_items import items, memory_of
 from contracts.longterm_vectors import SECONDS, until
+from forked import ForkedProcess, forked_script
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -135,8 +135,8 @@ def log(tmp_path: Path) -> Path:
 def miner(
     database: Path, log: Path, how: str, *, thread: str = "Ana", count: int = 1
 ) -> "subprocess.Popen[str]":
-    arguments = [sys.executable, str(MINER), str(database), str(log), how, thread, str(count)]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    arguments = (str(database), str(log), how, thread, str(count))
+    return ForkedProcess(forked_script(MINER, *arguments), stdout=subprocess.PIPE, text=True)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ ALL_AT_ONCE: dict[str, Forget] = {
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "h.db"
+def path(sqlite_file: Path) -> Path:
+    return sqlite_file
 
 
 @pytest.fixture
@@ -132,8 +133,15 @@ def on_either(
         yield hf
 
 
-@pytest.mark.parametrize("forget", ALL_AT_ONCE)
-@pytest.mark.parametrize("many", [1, 1100])
+@pytest.mark.parametrize(
+    ("on_either", "forget", "many"),
+    [
+        *product(("sqlite", "postgres"), ALL_AT_ONCE, [1]),
+        ("sqlite", "clear", 1100),
+        ("postgres", "forget_user", 1100),
+    ],
+    indirect=["on_either"],
+)
 def test_of_vectors_in_chroma(on_either: Holdfast, path: Path, forget: str, many: int) -> None:
     """Chroma keeps few vectors in its database, and many in a folder of the collection."""
     embedder = WordEmbedder()

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from contracts.longterm_items import kept, memory_of, said, texts
-from memories.longterm.spoken import ALONE, NOW, ask, fit_of, fits_of, ids, row, search, talk
+from memories.longterm.spoken import (
+    ALONE,
+    NOW,
+    ask,
+    fit_of,
+    fits_of,
+    ids,
+    large_above,
+    row,
+    search,
+    talk,
+)
 
 import holdfast
 from holdfast.engines.base import Engine
@@ -724,16 +735,21 @@ def hf(
         yield hf
 
 
-@pytest.fixture(scope="module")
-def large(hf: Holdfast) -> LongTermMemory:
-    """Give a memory of more turns than are held, some of which stand out."""
-    ltm = memory_of(hf, "ada")
+def walks(count: int) -> list[Turn]:
+    """Return turns of many sessions, some of which stand out."""
     turns: list[Turn] = []
-    for number in range(LARGE + 20):
+    for number in range(count):
         thing, deed = THINGS[number % 10], DEEDS[number % 7]
         text = f"On walk {number} we {deed} the {thing}"
         turns.append(said(text, speaker="Ana", session=f"s{number // 12}"))
-    ltm.record(turns, thread_id="t1")
+    return turns
+
+
+@pytest.fixture(scope="module")
+def large(hf: Holdfast) -> LongTermMemory:
+    """Give a memory of more turns than are held."""
+    ltm = memory_of(hf, "ada")
+    ltm.record(walks(LARGE + 20), thread_id="t1")
     return ltm
 
 
@@ -770,16 +786,16 @@ def test_a_related_word_is_found_among_many_turns(large: LongTermMemory) -> None
 
 
 def test_among_many_turns_a_question_asked_very_often_hides_no_statement(
-    large: LongTermMemory,
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    large_above(1_000, monkeypatch)
     asked = [said("Which blacksmith do I like?", session=f"q{number}") for number in range(600)]
     told = [said("My blacksmith lives by the old mill in the north of the valley", session="b")]
-    numbers = [turn.id for turn in large.record([*asked, *told], thread_id="t2").turns]
+    ltm = memory_of(hf, "eve")
+    ltm.record([*walks(1_000), *asked, *told], thread_id="t1")
 
-    assert texts(large.recall("Who is my blacksmith?")) == [told[0].text]
-    assert len(large.recall("Who is my blacksmith?", noise=True)[0].also) == MOST_ALSO
-    for id in numbers:
-        large.forget(id)
+    assert texts(ltm.recall("Who is my blacksmith?")) == [told[0].text]
+    assert len(ltm.recall("Who is my blacksmith?", noise=True)[0].also) == MOST_ALSO
 
 
 def test_an_item_is_found_by_its_words_and_by_its_turn(large: LongTermMemory) -> None:
@@ -836,10 +852,13 @@ def test_its_answer_is_nearly_that_of_the_exact_rule(
     hf.longterm_shared.kept.clear()
 
 
-def test_nothing_of_it_is_left_in_the_index_once_it_is_cleared(hf: Holdfast) -> None:
+def test_nothing_of_it_is_left_in_the_index_once_it_is_cleared(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large_above(1_000, monkeypatch)
     before = indexed(hf.engine)
     ltm = memory_of(hf, "carol")
-    ltm.record([said(f"Word{number} again") for number in range(LARGE + 1)])
+    ltm.record([said(f"Word{number} again") for number in range(1_001)])
     assert indexed(hf.engine) > before
 
     ltm.clear()

@@ -7,12 +7,12 @@ from threading import Event
 import pytest
 from contracts.longterm_items import kept, memory_of, said, texts
 from library.upkeep.meddling import Ask, asking
+from memories.longterm.spoken import large_above
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.analyze import VERSION
-from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.write import ROWS_AT_ONCE
 
 CLEARED = {
@@ -79,19 +79,20 @@ def test_what_an_older_analyzer_made_is_made_anew(hf: Holdfast, ask: Ask) -> Non
 
 
 def test_a_large_collection_answers_meanwhile_and_is_whole_afterwards(
-    hf: Holdfast, ask: Ask
+    hf: Holdfast, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    large_above(1_000, monkeypatch)
     ltm = memory_of(hf, "ada")
-    ltm.record([said(f"Tab number {number}") for number in range(LARGE + 1)])
+    ltm.record([said(f"Tab number {number}") for number in range(1_001)])
     made_by_an_older_release(hf, ask)
     kept(ltm, "Drinks tea")
 
-    meanwhile = texts(ltm.recall("number 4711", 1))
+    meanwhile = texts(ltm.recall("number 471", 1))
 
-    assert meanwhile == ["Tab number 4711"]
+    assert meanwhile == ["Tab number 471"]
     assert until(lambda: is_done(ask))
     assert hf.verify().findings == ()
-    assert texts(ltm.recall("number 4711", 1)) == ["Tab number 4711"]
+    assert texts(ltm.recall("number 471", 1)) == ["Tab number 471"]
 
 
 def test_what_was_cut_off_is_taken_up_by_the_next_handle(target: str, ask: Ask) -> None:

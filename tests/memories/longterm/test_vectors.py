@@ -32,7 +32,6 @@ from holdfast.memories.longterm.vectors.registry import (
     schema_of_extension,
 )
 from holdfast.memories.longterm.vectors.table import (
-    HALF_ABOVE,
     ComputedCosines,
     ListedCosines,
     Matrices,
@@ -285,17 +284,20 @@ class Counting(TableVectors):
         self.calls += 1
 
 
-def test_the_vectors_of_a_large_collection_take_half_the_memory_and_find_the_same() -> None:
-    random, dimension, most = Random(5), 8, 10
+def test_the_vectors_of_a_large_collection_take_half_the_memory_and_find_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random, dimension, most, large = Random(5), 8, 10, 2_000
+    monkeypatch.setattr("holdfast.memories.longterm.vectors.table.HALF_ABOVE", large)
 
     def any_unit() -> "array[float]":
         return unit([random.gauss(0, 1) for _ in range(dimension)])
 
-    rows = [(f"turn_{number}", any_unit()) for number in range(HALF_ABOVE + 1_500)]
+    rows = [(f"turn_{number}", any_unit()) for number in range(large + 1_500)]
     whole, half = matrix_of(rows, dimension, plain=True), matrix_of(rows, dimension)
     assert whole.size_bytes - half.size_bytes == 2 * dimension * len(rows)
     assert half.ids == whole.ids
-    assert matrix_of(rows[:HALF_ABOVE], dimension).numbers.typecode == "f"
+    assert matrix_of(rows[:large], dimension).numbers.typecode == "f"
 
     for _ in range(5):
         query = any_unit()

@@ -230,7 +230,7 @@ def test_a_fork_that_is_redacted_leaves_its_origin_as_it_is(kept: Holdfast) -> N
     assert MARK in kept_bodies(kept, "run_1")
 
 
-def test_results_of_agents_and_of_their_forks_are_redacted(tmp_path: Path) -> None:
+def test_results_of_agents_and_of_their_forks_are_redacted(sqlite_file: Path) -> None:
     def memory_note(ctx: ToolContext, key: str, value: str) -> str:
         """Note a value."""
         ctx.state.kv.set(key, value)
@@ -242,8 +242,7 @@ def test_results_of_agents_and_of_their_forks_are_redacted(tmp_path: Path) -> No
         agent = Agent("ada", instructions="", model=script, tools=[memory_note], **place)
         asyncio.run(agent.run("Note it.", run_id=run))
 
-    path = tmp_path / "h.db"
-    with holdfast.open(path) as hf:
+    with holdfast.open(sqlite_file) as hf:
         talk("run_1", history=EngineHistory(hf))
         talk("run_2", hf=hf)
         for run in ("run_1", "run_2"):
@@ -256,7 +255,7 @@ def test_results_of_agents_and_of_their_forks_are_redacted(tmp_path: Path) -> No
             assert [each.role for each in told if each.role == "tool_result"]
             assert MARK not in repr(told)
         assert hf.verify().ok
-    assert MARK.encode() not in path.read_bytes()
+    assert MARK.encode() not in sqlite_file.read_bytes()
 
 
 @pytest.mark.parametrize("forget", [True, False])
@@ -290,12 +289,12 @@ ERASERS: dict[str, Callable[[Holdfast], object]] = {
 
 
 @pytest.mark.parametrize("name", ERASERS)
-def test_no_byte_is_left_in_any_file(tmp_path: Path, name: str) -> None:
+def test_no_byte_is_left_in_any_file(sqlite_file: Path, name: str) -> None:
     def left() -> set[str]:
-        files = tmp_path.iterdir()
+        files = sqlite_file.parent.iterdir()
         return {each.name for each in files if MARK.encode() in each.read_bytes()}
 
-    with holdfast.open(tmp_path / "h.db") as hf:
+    with holdfast.open(sqlite_file) as hf:
         begin(
             hf.runs.context,
             RunAcquisition(
