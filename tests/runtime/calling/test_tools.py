@@ -354,10 +354,22 @@ def started(tmp_path: Path) -> Path:
     return tmp_path / "started"
 
 
+def on_stdio(**env: str) -> McpServer:
+    return McpServer("tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], env=env)
+
+
+@pytest.fixture(scope="module")
+async def stdio() -> AsyncIterator[McpServer]:
+    """Give the server on its standard streams, whose process the tests of a module share."""
+    server = on_stdio(GREETING="hello")
+    yield server
+    await server.aclose()
+
+
 @pytest.fixture
-async def stdio(started: Path) -> AsyncIterator[McpServer]:
-    env = {"STARTED": str(started), "GREETING": "hello"}
-    server = McpServer("tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], env=env)
+async def own(started: Path) -> AsyncIterator[McpServer]:
+    """Give the server on its standard streams, with processes of the test's own."""
+    server = on_stdio(STARTED=str(started))
     yield server
     await server.aclose()
 
@@ -463,12 +475,12 @@ async def test_a_process_gets_the_environment_it_is_given(stdio: McpServer) -> N
 
 
 async def test_runs_share_one_connection_whose_tools_are_listed_once(
-    stdio: McpServer, started: Path
+    own: McpServer, started: Path
 ) -> None:
     async def twice(asked: Any) -> Any:
         return "Done." if len(asked.messages) > 1 else call("tooled-add", number=1)
 
-    ada = Agent("ada", instructions="", model=ScriptedModel(twice), toolsets=[stdio])
+    ada = Agent("ada", instructions="", model=ScriptedModel(twice), toolsets=[own])
 
     await asyncio.gather(*(ada.run("Go.") for _ in range(3)))
     await ada.run("Again.")
@@ -478,8 +490,8 @@ async def test_runs_share_one_connection_whose_tools_are_listed_once(
     assert listings == ["listed"]
 
 
-async def test_closing_the_agent_ends_the_process(stdio: McpServer, started: Path) -> None:
-    async with agent(["Done."], toolsets=[stdio]) as ada:
+async def test_closing_the_agent_ends_the_process(own: McpServer, started: Path) -> None:
+    async with agent(["Done."], toolsets=[own]) as ada:
         await ada.run("Go.")
         pid = int(lines(started)[0])
         assert not gone(pid)
@@ -487,8 +499,8 @@ async def test_closing_the_agent_ends_the_process(stdio: McpServer, started: Pat
     assert gone(pid)
 
 
-async def test_a_run_after_closing_connects_again(stdio: McpServer, started: Path) -> None:
-    ada = agent(["Done.", call("tooled-add", number=1), "Done."], toolsets=[stdio])
+async def test_a_run_after_closing_connects_again(own: McpServer, started: Path) -> None:
+    ada = agent(["Done.", call("tooled-add", number=1), "Done."], toolsets=[own])
 
     await ada.run("Go.")
     await ada.aclose()
@@ -499,8 +511,7 @@ async def test_a_run_after_closing_connects_again(stdio: McpServer, started: Pat
 
 
 def test_plain_code_leaves_no_process_behind(started: Path) -> None:
-    env = {"STARTED": str(started)}
-    server = McpServer("tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], env=env)
+    server = on_stdio(STARTED=str(started))
     ada = agent([call("tooled-add", number=1), "Done."] * 2, toolsets=[server])
 
     results = [ada.run_sync("Go."), ada.run_sync("Go.")]
@@ -510,10 +521,10 @@ def test_plain_code_leaves_no_process_behind(started: Path) -> None:
 
 
 async def test_a_server_that_dies_is_an_error_result_and_comes_back_with_the_next_run(
-    stdio: McpServer,
+    own: McpServer,
 ) -> None:
     turns = [call("tooled-die"), "One.", call("tooled-add", number=1), "Two."]
-    ada = agent(turns, toolsets=[stdio])
+    ada = agent(turns, toolsets=[own])
 
     first, second = await ada.run("Go."), await ada.run("Go.")
 

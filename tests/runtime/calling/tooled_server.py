@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
@@ -66,6 +65,9 @@ def served() -> MCPServer[Any]:
 
 async def on_a_port(server: MCPServer[Any]) -> None:
     """Serve on a free port of this machine, and say which."""
+    # On standard streams it starts without it.
+    import uvicorn
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = server.streamable_http_app()
         config = uvicorn.Config(app, log_level="error", lifespan="on")
