@@ -1,19 +1,19 @@
 """Plans that are resumed, killed, traced, and of any shape."""
 
 import asyncio
-import multiprocessing
-import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from few_examples import FEW
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from processes import killed
 from runtime.plans.dying import run, run_until
 from runtime.plans.workers import Workers, moments, plan, step, task, told
 from runtime.plans.workers import task as task_of
@@ -549,8 +549,8 @@ def wide() -> TaskPlan:
     )
 
 
+@FEW
 @given(stops=st.lists(st.sampled_from(IDS), max_size=5), failing=st.sets(st.sampled_from(IDS)))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_often_it_is_stopped_each_step_is_done_once(
     stops: list[str], failing: set[str]
 ) -> None:
@@ -576,10 +576,6 @@ def test_however_often_it_is_stopped_each_step_is_done_once(
     asyncio.run(stop_and_go_on())
 
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
-)
 STEPS = ["list", "e0", "e1", "sum", "b1"]
 
 
@@ -597,18 +593,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return f"record:{new_workspace()}@{request.getfixturevalue('postgres_url')}"
 
 
-def kill_at(target: str, where: str) -> None:
-    """Run the plan in another process that is killed when *where* is begun."""
-    process = FORKED.Process(target=run_until, args=(target, where))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("where", STEPS)
 async def test_killed_in_any_step_no_completed_one_is_done_again(target: str, where: str) -> None:
-    kill_at(target, where)
+    killed(run_until, target, where)
     workers = Workers()
 
     assert await run(target, workers) == "done b1"
@@ -620,8 +608,8 @@ async def test_killed_in_any_step_no_completed_one_is_done_again(target: str, wh
 
 @pytest.mark.anyio
 async def test_killed_twice_it_is_still_gone_on_with(target: str) -> None:
-    kill_at(target, "e0")
-    kill_at(target, "b1")
+    killed(run_until, target, "e0")
+    killed(run_until, target, "b1")
     workers = Workers()
 
     assert await run(target, workers) == "done b1"
@@ -836,6 +824,7 @@ def check_ends(run: ParallelTaskExecutor, events: Sequence[ExecutionEvent]) -> N
     assert isinstance(events[-1], RunUpdate)
 
 
+@FEW
 @given(plan=plans(), data=st.data())
 def test_nothing_runs_before_what_it_needs_or_after_it_failed(
     plan: TaskPlan, data: st.DataObject
@@ -866,6 +855,7 @@ def test_nothing_runs_before_what_it_needs_or_after_it_failed(
         assert run.context.memory.has(f"task:{planned.id}") == planned.completed
 
 
+@FEW
 @given(plan=plans(), data=st.data())
 def test_same_plan_and_answers_give_the_same_whatever_ends_first(
     plan: TaskPlan, data: st.DataObject
