@@ -2,10 +2,11 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
+
+from forked import forked_script
 
 SURFACE = Path(__file__).with_name("surface.py")
 JSON: TypeAlias = "str | list[str] | dict[str, JSON]"
@@ -29,7 +30,7 @@ def test_the_public_surface_is_the_recorded_one() -> None:
 
     # In a process of its own: what other tests did would count among the metrics.
     ran = subprocess.run(
-        [sys.executable, str(SURFACE), "--print"],
+        forked_script(SURFACE, "--print"),
         capture_output=True,
         text=True,
         timeout=120,
