@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from html.parser import HTMLParser
 from http.cookies import SimpleCookie
 from typing import Any
@@ -45,6 +46,13 @@ class Skeleton(HTMLParser):
         self.texts.append(data)
 
 
+@lru_cache(maxsize=8)
+def _parsed(html: str) -> Skeleton:
+    found = Skeleton()
+    found.feed(html)
+    return found
+
+
 class Shown(Struct, frozen=True):
     """One answer of the console."""
 
@@ -60,9 +68,7 @@ class Shown(Struct, frozen=True):
 
     @property
     def page(self) -> Skeleton:
-        found = Skeleton()
-        found.feed(self.html)
-        return found
+        return _parsed(self.html)
 
     @property
     def text(self) -> str:
