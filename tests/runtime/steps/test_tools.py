@@ -484,8 +484,9 @@ async def test_on_finish_is_asked_once_and_may_change_the_answer() -> None:
 SCRIPT = Path(__file__).parents[1] / "calling" / "tooled_server.py"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def server() -> AsyncIterator[McpServer]:
+    """Give a server whose process the tests of a module share."""
     server = McpServer(
         "tooled", timeout=60, command=sys.executable, args=[str(SCRIPT)], include=["add"]
     )

@@ -7,6 +7,7 @@ from threading import Event as Signal
 from threading import Thread
 
 import pytest
+from few_examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
@@ -530,6 +531,7 @@ async def left_running() -> "set[asyncio.Task[object]]":
     return (await asyncio.wait(others, timeout=60))[1] if others else set()
 
 
+@FEW
 @given(seed=st.integers(0, 2**32))
 def test_a_team_ends_in_one_state_and_says_which(seed: int) -> None:
     wild = Wild(seed)
@@ -540,6 +542,7 @@ def test_a_team_ends_in_one_state_and_says_which(seed: int) -> None:
     assert isinstance(events[-1], RunUpdate)
 
 
+@FEW
 @given(seed=st.integers(0, 2**32), moment=st.integers(0, 60))
 def test_a_team_can_be_stopped_at_any_moment(seed: int, moment: int) -> None:
     wild = Wild(seed)
