@@ -270,44 +270,38 @@ class TestRows(OnDbos, GivenAWorker):
             place_of(here)
 
 
-WITHOUT = """
+IMPORTING = """
 import sys
-
-sys.modules["dbos"] = None
 import holdfast
 from holdfast.errors import MissingExtra
+from holdfast.runtime import *
 from holdfast.runtime import Worker
 
+hf = holdfast.open(":memory:")
+Worker(hf, [])
+print([each for each in ("dbos", "sqlalchemy") if each in sys.modules])
+
+sys.modules["dbos"] = None
 try:
-    Worker(holdfast.open(":memory:"), [], engine="dbos")
+    Worker(hf, [], engine="dbos")
 except MissingExtra as error:
     print(error.extra, error.command)
 """
 
-UNASKED = """
-import sys
-import holdfast
-from holdfast.runtime import *
-from holdfast.runtime import Worker
 
-Worker(holdfast.open(":memory:"), [])
-print([each for each in ("dbos", "sqlalchemy") if each in sys.modules])
-"""
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """Give the lines of a process of its own: what it imported, and the error without DBOS."""
+    command = [sys.executable, "-c", IMPORTING]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def said(code: str) -> str:
-    """Return what *code* prints in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+def test_the_error_without_dbos_names_the_extra_and_the_command(said: list[str]) -> None:
+    assert said[1:] == ["durable-runs pip install 'holdfast[durable-runs]'"]
 
 
-def test_the_error_without_dbos_names_the_extra_and_the_command() -> None:
-    assert said(WITHOUT) == "durable-runs pip install 'holdfast[durable-runs]'\n"
-
-
-def test_dbos_is_imported_for_its_engine_alone() -> None:
-    assert said(UNASKED) == "[]\n"
+def test_dbos_is_imported_for_its_engine_alone(said: list[str]) -> None:
+    assert said[0] == "[]"
     found = [
         str(each.relative_to(PACKAGE))
         for each in PACKAGE.rglob("*.py")
