@@ -3,19 +3,15 @@
 The check is that of Wing and Gong ("Testing and verifying concurrent objects", 1993) with the memo
 of Lowe ("Testing for linearizability", 2017), key by key: a history is linearizable if each of its
 keys is. An act without an end may have happened at any moment after its begin, or never.
-
-    python -m torture.histories TARGET WORKSPACE CLIENT KEY ...
-
-is a client that acts at random until it is killed, and prints its events as lines of JSON.
 """
 
 import os
 import random
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, takewhile
+from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Literal, NamedTuple, Protocol
 
@@ -307,24 +303,19 @@ def registers_of(hf: Holdfast, keys: Iterable[str]) -> dict[str, Register]:
 
 
 def events_of(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Yield the events that a client printed; a kill may cut the last one short."""
+    """Yield the events of lines that a client wrote; a kill may cut the last one short."""
     for line in lines:
         if line.endswith(b"\n"):
             yield msgspec.json.decode(line, type=Event)
 
 
-def main() -> None:
-    """Be four clients, until killed."""
-    target, workspace, name, *keys = sys.argv[1:]
+def act(target: str, workspace: str, name: str, keys: Sequence[str], out: Connection) -> None:
+    """Be four clients of *keys*, whose events go to *out* as lines, until the process is killed."""
     hf = holdfast.open(target, workspace=workspace)
 
     def emit(event: Event) -> None:
-        os.write(1, msgspec.json.encode(event) + b"\n")
+        os.write(out.fileno(), msgspec.json.encode(event) + b"\n")
 
     for each in range(4):
         client = Client(f"{name}.{each}", registers_of(hf, keys), emit)
         Thread(target=client.run, args=(count(),), daemon=False).start()
-
-
-if __name__ == "__main__":
-    main()

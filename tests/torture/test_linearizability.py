@@ -1,17 +1,17 @@
 """Concurrent clients see each key as one register, also when clients and servers are killed."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Condition, Thread
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pytest
+from processes import begun
 from served import Served, served
 from torture.counts import counted
 from torture.histories import (
@@ -21,6 +21,7 @@ from torture.histories import (
     Register,
     Span,
     StateRegister,
+    act,
     events_of,
     linearizable,
     registers_of,
@@ -37,7 +38,6 @@ SECONDS = int(os.environ.get("HOLDFAST_TORTURE_SECONDS", "0"))
 """How long each kind of clients acts; always one round."""
 CLIENTS, ACTS, KEYS = 6, 40, 2
 FIRST = "first"
-TESTS = Path(__file__).parent.parent
 FOREVER = float("inf")
 
 
@@ -276,20 +276,28 @@ def test_threads_of_the_library_see_each_key_as_one_register(
             assert judge.check(history.events) == CLIENTS * ACTS
 
 
-def a_client(
-    database: str, workspace: str, name: str, keys: Sequence[str]
-) -> "subprocess.Popen[bytes]":
-    """Start a process of clients."""
-    command = [sys.executable, "-m", "torture.histories", database, workspace, name, *keys]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS)
+class Clients:
+    """A process of clients; a context manager."""
 
+    def __init__(self, *arguments: object) -> None:
+        ours, theirs = Pipe(duplex=False)
+        self._said, self._process = ours, begun(act, *arguments, theirs)
+        theirs.close()
 
-def stopped_after(process: "subprocess.Popen[bytes]", events: int) -> list[bytes]:
-    """Kill a process of clients once it printed *events* events; return all its lines."""
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(events)]
-    process.kill()
-    return lines + process.stdout.readlines()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join(60)
+        self._said.close()
+
+    def stopped_after(self, events: int) -> list[bytes]:
+        """Kill it once it wrote *events* events; return all its lines."""
+        with os.fdopen(os.dup(self._said.fileno()), "rb") as said:
+            lines = [said.readline() for _ in range(events)]
+            self._process.kill()
+            return lines + said.readlines()
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
@@ -304,11 +312,11 @@ def test_killed_clients_leave_each_key_one_register(
             keys, lines, history = new_keys(hf), list[bytes](), History()
             with ExitStack() as stack:
                 processes = [
-                    stack.enter_context(a_client(database, workspace, name, keys))
+                    stack.enter_context(Clients(database, workspace, name, keys))
                     for name in ("one", "two")
                 ]
                 for process in processes:
-                    lines += stopped_after(process, 200)
+                    lines += process.stopped_after(200)
             Client("last", registers_of(hf, keys), history.emit).run(range(ACTS))
 
             assert judge.check([*events_of(lines), *history.events]) > ACTS

@@ -52,6 +52,11 @@ def new_database(server: PostgresServer) -> str:
     return name
 
 
+def emptied(server: PostgresServer, name: str) -> None:
+    """Empty the contract's table in the database *name*."""
+    server.execute("truncate holdfast.scratch", database=name)
+
+
 @pytest.fixture(scope="module", params=versions(), ids=lambda each: each.parent.name)
 def version(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     with running_postgres(request.param) as server:
@@ -59,10 +64,16 @@ def version(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def on_version(version: PostgresServer) -> str:
+    return new_database(version)
+
+
 class TestOnEachVersion(EngineContract):
     @pytest.fixture
-    def engine(self, version: PostgresServer) -> Iterator[PostgresEngine]:
-        with opened(version.url(new_database(version))) as engine:
+    def engine(self, version: PostgresServer, on_version: str) -> Iterator[PostgresEngine]:
+        emptied(version, on_version)
+        with opened(version.url(on_version)) as engine:
             yield engine
 
 
@@ -83,12 +94,21 @@ def pooler(postgres_server: PostgresServer) -> Iterator[Path]:
             process.terminate()
 
 
+@pytest.fixture(scope="module")
+def pooled(postgres_server: PostgresServer) -> str:
+    return new_database(postgres_server)
+
+
 class TestBehindPgbouncer(EngineContract):
     @pytest.fixture(params=["prepare=0", "prepare=1"])
     def engine(
-        self, request: pytest.FixtureRequest, postgres_server: PostgresServer, pooler: Path
+        self,
+        request: pytest.FixtureRequest,
+        postgres_server: PostgresServer,
+        pooler: Path,
+        pooled: str,
     ) -> Iterator[PostgresEngine]:
-        name = new_database(postgres_server)
-        url = f"postgresql://postgres@/{name}?host={pooler}&port=6432&{request.param}"
+        emptied(postgres_server, pooled)
+        url = f"postgresql://postgres@/{pooled}?host={pooler}&port=6432&{request.param}"
         with opened(url) as engine:
             yield engine

@@ -199,23 +199,19 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.library = folder, built_recorder(folder)
-        self.recordings = 0
+        self.recordings, self._first = 0, dict[str, list[Record]]()
 
-    def library_run(self) -> list[Record]:
-        """Record threads that write through the library."""
-        return self._run("library", DATABASE)
+    def first(self, what: str) -> list[Record]:
+        """Return the recording of *what* that tests share."""
+        if what not in self._first:
+            self._first[what] = self._run(what)
+        return self._first[what]
 
-    def spool_run(self) -> list[Record]:
-        """Record a process that puts unsaved bytes aside."""
-        return self._run("spool", "spool")
-
-    def checkpoints_run(self) -> list[Record]:
-        """Record a process that saves a run after each step."""
-        return self._run("checkpoints", "checkpoints")
-
-    def exports_run(self) -> list[Record]:
-        """Record a process that exports durable memory again and again."""
-        return self._run("exports", "exports")
+    def runs(self, what: str) -> Iterator[list[Record]]:
+        """Yield all recordings of a process that does *what* of `power_writer`."""
+        yield self.first(what)
+        for _ in range(RECORDINGS - 1):
+            yield self._run(what)
 
     def server_run(self) -> list[Record]:
         """Record a server that is killed after its clients' last writes."""
@@ -235,7 +231,7 @@ class Recorder:
     def mount_run(self, reaper: Reaper) -> list[Record]:
         """Record a mount that is killed: files are saved, temporary ones are synced."""
         root, log = self._places()
-        self._write(root, log, "library", DATABASE, acts=0)
+        self._write(root, log, "library", acts=0)
         copy = shutil.copy(root / DATABASE, root.with_suffix(".db"))
         with holdfast.open(copy) as hf:
             store_id = next(iter(hf.memory_stores.list().all())).id
@@ -257,12 +253,13 @@ class Recorder:
             mount.kill()
         return records_of(log)
 
-    def _run(self, what: str, name: str) -> list[Record]:
+    def _run(self, what: str) -> list[Record]:
         root, log = self._places()
-        self._write(root, log, what, name, acts=20)
+        self._write(root, log, what, acts=20)
         return records_of(log)
 
-    def _write(self, root: Path, log: Path, what: str, name: str, *, acts: int) -> None:
+    def _write(self, root: Path, log: Path, what: str, *, acts: int) -> None:
+        name = DATABASE if what == "library" else what
         environment = recorded(self.library, root, log)
         command = [sys.executable, "-m", "torture.power_writer"]
         arguments = [what, str(root / name), str(log), str(acts)]
@@ -280,24 +277,19 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     return Recorder(tmp_path_factory.mktemp("recorder"))
 
 
-@pytest.fixture(scope="module")
-def library_records(recorder: Recorder) -> list[Record]:
-    return recorder.library_run()
-
-
-Spread = Callable[[Iterable[Callable[[], list[Record]]], Check, int], None]
+Spread = Callable[[Iterable[list[Record]], Check, int], None]
 
 
 @pytest.fixture
 def spread(tmp_path: Path) -> Spread:
     """Give the function that spreads cuts over recordings; nothing may be wrong after any."""
 
-    def check_all(runs: Iterable[Callable[[], list[Record]]], check: Check, cuts: int) -> None:
+    def check_all(runs: Iterable[list[Record]], check: Check, cuts: int) -> None:
         each = max(1, cuts // RECORDINGS)
         wrong = [
             line
             for seed, run in enumerate(runs)
-            for line in losses(run(), check, tmp_path, cuts=each, seed=seed)
+            for line in losses(run, check, tmp_path, cuts=each, seed=seed)
         ]
         assert wrong == []
         counted("power cuts", each * RECORDINGS, recordings=RECORDINGS)
@@ -307,26 +299,26 @@ def spread(tmp_path: Path) -> Spread:
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_the_library_acknowledged(
-    recorder: Recorder, library_records: list[Record], spread: Spread
+    recorder: Recorder, spread: Spread
 ) -> None:
-    runs = [lambda: library_records, *[recorder.library_run] * (RECORDINGS - 1)]
-
-    spread(runs, check_database, CUTS // 2)
+    spread(recorder.runs("library"), check_database, CUTS // 2)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_a_server_acknowledged(recorder: Recorder, spread: Spread) -> None:
-    spread([recorder.server_run] * RECORDINGS, check_database, CUTS // 4)
+    runs = (recorder.server_run() for _ in range(RECORDINGS))
+
+    spread(runs, check_database, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_the_spool_secured(recorder: Recorder, spread: Spread) -> None:
-    spread([recorder.spool_run] * RECORDINGS, check_spool, CUTS // 4)
+    spread(recorder.runs("spool"), check_spool, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_a_run_saved(recorder: Recorder, spread: Spread) -> None:
-    spread([recorder.checkpoints_run] * RECORDINGS, check_checkpoints, CUTS)
+    spread(recorder.runs("checkpoints"), check_checkpoints, CUTS)
 
 
 @pytest.fixture
@@ -341,12 +333,14 @@ def reaper() -> Iterator[Reaper]:
 def test_no_power_loss_loses_a_file_of_a_mount_that_was_closed(
     recorder: Recorder, reaper: Reaper, spread: Spread
 ) -> None:
-    spread([lambda: recorder.mount_run(reaper)] * RECORDINGS, check_mount, CUTS // 4)
+    runs = (recorder.mount_run(reaper) for _ in range(RECORDINGS))
+
+    spread(runs, check_mount, CUTS // 4)
 
 
 @pytest.mark.timeout(120 + CUTS * 2)
 def test_no_power_loss_loses_what_was_exported(recorder: Recorder, spread: Spread) -> None:
-    spread([recorder.exports_run] * RECORDINGS, check_exports, CUTS // 4)
+    spread(recorder.runs("exports"), check_exports, CUTS // 4)
 
 
 @pytest.mark.parametrize(
@@ -355,9 +349,9 @@ def test_no_power_loss_loses_what_was_exported(recorder: Recorder, spread: Sprea
     ids=["files", "log", "database", "folders"],
 )
 def test_losses_are_found_where_the_library_does_not_sync(
-    library_records: list[Record], tmp_path: Path, ending: str, *, of_folders: bool
+    recorder: Recorder, tmp_path: Path, ending: str, *, of_folders: bool
 ) -> None:
-    records = without_syncs(library_records, ending, of_folders=of_folders)
+    records = without_syncs(recorder.first("library"), ending, of_folders=of_folders)
 
     assert any(losses(records, check_database, tmp_path, cuts=200, seed=1))
 
@@ -366,14 +360,14 @@ def test_losses_are_found_where_the_library_does_not_sync(
 def test_losses_are_found_where_files_and_folders_are_not_synced(
     recorder: Recorder, tmp_path: Path, *, of_folders: bool
 ) -> None:
-    runs: list[tuple[Callable[[], list[Record]], Check]] = [
-        (recorder.spool_run, check_spool),
-        (recorder.checkpoints_run, check_checkpoints),
-        (recorder.exports_run, check_exports),
-    ]
+    checks: dict[str, Check] = {
+        "spool": check_spool,
+        "checkpoints": check_checkpoints,
+        "exports": check_exports,
+    }
 
-    for run, check in runs:
-        records = without_syncs(run(), "", of_folders=of_folders)
+    for what, check in checks.items():
+        records = without_syncs(recorder.first(what), "", of_folders=of_folders)
         assert any(losses(records, check, tmp_path, cuts=200, seed=1))
 
 
