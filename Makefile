@@ -77,6 +77,8 @@ soak: .venv/.tested
 torture: .venv/.tested .venv/hosts/.installed .venv/peers/.installed
 	HOLDFAST_TORTURE_LIVES=1000 HOLDFAST_TORTURE_CUTS=5000 HOLDFAST_TORTURE_SECONDS=120 \
 	    $(BIN)/pytest -n 2 --timeout 7200 tests/torture
+	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest tests/doors/console/browser/test_lists.py
+	HOLDFAST_MOUNT_STEPS=10000 $(BIN)/pytest --timeout 3600 tests/doors/mount/real/test_random.py
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 -m hypothesis
 	HOLDFAST_EXAMPLES=full $(BIN)/pytest -n 2 --timeout 7200 tests/memories/durable/test_faults.py
 	HOLDFAST_ALL_SURFACES=1 $(BIN)/pytest -n 2 tests/contracts tests/servers tests/tools tests/doors/adapters
