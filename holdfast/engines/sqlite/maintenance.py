@@ -250,7 +250,7 @@ class UnusedSpace:
             connection.execute("begin immediate").fetchall()
             if connection.number("pragma data_version") != version or _log_of(path)[1]:
                 return False
-            zeroed = _zero(Path(path), pages if known else None)
+            zeroed = zero(Path(path), pages if known else None)
             if zeroed:
                 # Connections of other processes drop the pages that they cached.
                 connection.execute(_BUMP).fetchall()
@@ -293,8 +293,8 @@ def _log_of(path: str) -> tuple[int | None, set[int]]:
         file.xClose()
 
 
-def _zero(path: Path, pages: Collection[int] | None) -> bool:
-    """Zero the unused space of *pages*, or of all; return whether any had content."""
+def zero(path: Path, pages: Collection[int] | None) -> bool:
+    """Zero the unused space of *pages*, or of all pages; return whether any had content."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     # The driver's stub names a type that is missing in the oldest supported Python.
     file: Any = apsw.VFSFile("", str(path), flags)

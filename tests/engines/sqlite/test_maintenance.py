@@ -100,7 +100,7 @@ def test_no_copy_of_a_row_that_was_moved_and_deleted_is_left(
 def test_sqlite_itself_leaves_copies_of_rows_that_it_moved(
     engine: SQLiteEngine, path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(maintenance, "_zero", Mock(return_value=False))
+    monkeypatch.setattr(maintenance, "zero", Mock(return_value=False))
     gone = churn(engine, seed)
 
     assert engine.scrub() == Scrubbed(done=True)
@@ -125,13 +125,13 @@ def test_a_copy_in_the_cache_of_another_connection_is_not_written_again(
 def test_a_copy_that_another_connection_reads_meanwhile_is_not_written_again(
     engine: SQLiteEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    gone, other, zero = churn(engine, SEEDS[0]), connect(str(path), "writer"), maintenance._zero
+    gone, other, zero = churn(engine, SEEDS[0]), connect(str(path), "writer"), maintenance.zero
 
     def zero_read_pages(path: Path, pages: Collection[int] | None) -> bool:
         assert other.execute("select sum(length(body)) from moved").fetchall()
         return zero(path, pages)
 
-    monkeypatch.setattr(maintenance, "_zero", zero_read_pages)
+    monkeypatch.setattr(maintenance, "zero", zero_read_pages)
     assert engine.scrub() == Scrubbed(done=True)
 
     other.execute("update moved set body = body || 'z'").fetchall()
@@ -142,14 +142,14 @@ def test_a_copy_that_another_connection_reads_meanwhile_is_not_written_again(
 def test_a_scrub_after_another_reads_only_pages_that_were_written_since(
     engine: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
 ):
-    zero, read = maintenance._zero, list[int | None]()
+    zero, read = maintenance.zero, list[int | None]()
 
     def zero_counted(path: Path, pages: Collection[int] | None) -> bool:
         read.append(None if pages is None else len(pages))
         return zero(path, pages)
 
     first = "delete from moved where rowid = (select min(rowid) from moved)"
-    monkeypatch.setattr(maintenance, "_zero", zero_counted)
+    monkeypatch.setattr(maintenance, "zero", zero_counted)
     churn(engine, SEEDS[0])
     for _ in range(3):
         assert engine.scrub() == Scrubbed(done=True)
