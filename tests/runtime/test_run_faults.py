@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar
 
 import pytest
@@ -213,6 +214,8 @@ async def test_what_an_event_tells_is_true_when_a_follower_sees_it(
         context = Context(run_id="run_1", model=model, hf=hf)
         return ParallelTaskExecutor(plan=plan(task("a")), context=context, tools=[berth])
 
+    waiting = Event()
+
     def watch() -> list[str]:
         found = list[str]()
         with holdfast.open(path) as other:
@@ -220,11 +223,15 @@ async def test_what_an_event_tells_is_true_when_a_follower_sees_it(
                 if event.type in TRUE:
                     assert TRUE[event.type](other, event), event
                     found.append(event.type)
+                if event.type == "run.waiting":
+                    waiting.set()
         return found
 
     watching = asyncio.create_task(asyncio.to_thread(watch))
     with pytest.raises(RunWaiting):
         await go_on().run()
+    # It is true until the run goes on.
+    await asyncio.to_thread(waiting.wait, 60)
     hf.runs.answer("run_1", "7")
     await go_on().run()
 

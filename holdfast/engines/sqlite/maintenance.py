@@ -294,7 +294,7 @@ def _log_of(path: str) -> tuple[int | None, set[int]]:
 
 
 def zero(path: Path, pages: Collection[int] | None) -> bool:
-    """Zero the unused space of *pages*, or of all pages; return whether any had content."""
+    """Zero the unused space of *pages*, or of all; return if any had content."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     # The driver's stub names a type that is missing in the oldest supported Python.
     file: Any = apsw.VFSFile("", str(path), flags)

@@ -214,20 +214,21 @@ def cannot_grow(target: str, place: Path, limit: int) -> None:
             hf.backup(place)
 
 
-class TestCutShort:
-    @pytest.fixture(scope="class", params=["sqlite", "postgres"])
-    def big(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-        """Give a target with 2 MiB in it, which nobody has open."""
-        target = str(tmp_path_factory.mktemp("big") / "h.db")
-        if request.param == "postgres":
-            server: PostgresServer = request.getfixturevalue("postgres_server")
-            target = server.url(server.new_database(TEMPLATE))
-        with opened(target) as hf:
-            store = fill(hf)
-            for number in range(30):
-                written(hf, store, f"/big/{number}", content=os.urandom(35_000).hex())
-        return target
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give a target with 2 MiB in it, which nobody has open."""
+    target = str(tmp_path_factory.mktemp("big") / "h.db")
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        target = server.url(server.new_database(TEMPLATE))
+    with opened(target) as hf:
+        store = fill(hf)
+        for number in range(30):
+            written(hf, store, f"/big/{number}", content=os.urandom(35_000).hex())
+    return target
 
+
+class TestCutShort:
     @pytest.mark.parametrize("limit", [1, 50_000, 1_000_000, 2_000_000])
     def test_no_file_is_left_of_one_that_could_not_grow(
         self, big: str, place: Path, limit: int
