@@ -95,7 +95,7 @@ native file system syncs fast here.
 statement, from C.
 - **`hydrate` of few large entries** reads the sizes of all to choose, and then the chosen.
 - **A sweep** scrubs what it deletes: of the pages that were written since the last scrub, or of \
-the whole file where SQLite has begun its log anew meanwhile, after about 1,000 pages.
+the whole file where SQLite has restarted its log since, after about 1,000 pages.
 - **Histories of networks** keep a turn as rows that can be listed, forked and erased; the insert \
 that they are compared with is one row.
 """

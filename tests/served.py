@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forked import ForkedProcess, forked_code
+from fork_server import ForkedProcess, forked_code
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """What spares a client of such servers to read the certificates of this machine."""

@@ -441,17 +441,16 @@ def events() -> Described:
 
 
 def constants() -> tuple[set[str], set[str]]:
-    """Return the words among the texts of the code, and those that begin formatted texts.
-
-    Test support does not count.
-    """
+    """Return the texts of the code, test support apart, and those that begin formatted texts."""
     texts: set[str] = set()
     beginnings: set[str] = set()
     files = set((ROOT / "holdfast").rglob("*.py")) - set((ROOT / "holdfast/testing").rglob("*.py"))
     for file in files:
-        code = file.read_text("utf-8")
-        texts.update(re.findall(r'(?<!f)"([a-z_.]+)"', code))
-        beginnings.update(re.findall(r'f"([a-z_.]+)\{', code))
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+            elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+                beginnings.add(str(node.values[0].value))
     return texts, beginnings
 
 

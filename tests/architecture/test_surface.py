@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from forked import forked_script
+from fork_server import forked_script
 
 SURFACE = Path(__file__).with_name("surface.py")
 JSON: TypeAlias = "str | list[str] | dict[str, JSON]"

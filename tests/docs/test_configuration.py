@@ -1,5 +1,6 @@
 """The page of settings lists what the code reads and takes, with the defaults of the code."""
 
+import ast
 import asyncio
 import inspect
 import re
@@ -42,7 +43,7 @@ from holdfast.testing.postgres import running_postgres
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-VARIABLE = re.compile(r'"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"')
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 NOT_SETTINGS = {"LC_ALL", "COMP_WORDS"}
 """Set for a program that is started; set by a shell that completes a command line."""
 
@@ -110,8 +111,12 @@ def number(cell: str) -> float:
 
 def variables_in_code() -> Iterator[str]:
     for module in (ROOT / "holdfast").rglob("*.py"):
-        if "testing" not in module.parts:
-            yield from VARIABLE.findall(module.read_text(encoding="utf-8"))
+        if "testing" in module.parts:
+            continue
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, str) and VARIABLE.fullmatch(value):
+                yield value
 
 
 def test_every_variable_is_listed_and_no_other() -> None:

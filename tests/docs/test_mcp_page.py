@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import mcp_types as types
 import pytest
-from forked import forked
+from fork_server import forked
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked import forked_code
+from fork_server import forked_code
 
 import holdfast
 from holdfast.testing.serving import Server

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked import forked_script
+from fork_server import forked_script
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support_network.py"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from forked import forked_script
+from fork_server import forked_script
 from runtime.providers.speaking import Say, speaker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support_session.py"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import racing
 from contracts.stores import sha256_of, still, written
-from forked import forked_script
+from fork_server import forked_script
 from racing import add_lines
 
 from holdfast.ground.errors import (

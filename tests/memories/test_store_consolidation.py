@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forked import forked_script
+from fork_server import forked_script
 
 import holdfast
 from holdfast import Budget

@@ -166,7 +166,7 @@ class Acts:
         return acts
 
     def _use(self, hf: Holdfast) -> None:
-        # All are opened before calls fail: a server is asked whether a collection is enabled.
+        # All are opened before calls fail: opening a collection of a server sends a request.
         longterm = hf.longterm("user", enabled=True, options=OPTIONS)
         assert longterm is not None
         self.hf, self.durable, self.longterm = hf, hf.durable("agent"), longterm

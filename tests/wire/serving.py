@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 from served import TLS
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from doors.cli.lines import Ran, Run
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 
 import holdfast
 from holdfast.ground.errors import NotPermitted

@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 from doors.cli.lines import Run
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 
 import holdfast
 

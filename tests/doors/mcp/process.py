@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 from mcp import StdioServerParameters
 
 COMMAND = [sys.executable, "-m", "holdfast.doors.cli.main", "mcp"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from forked import forked_code
+from fork_server import forked_code
 
 from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry, default_root
 from holdfast.ground.text import sha256_hex

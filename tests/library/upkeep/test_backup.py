@@ -216,7 +216,7 @@ def cannot_grow(target: str, place: Path, limit: int) -> None:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give a target with 2 MiB in it, which nobody has open."""
+    """Give a target with 2 MiB in it that no process has open."""
     target = str(tmp_path_factory.mktemp("big") / "h.db")
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres_server")

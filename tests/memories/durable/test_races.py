@@ -12,7 +12,7 @@ from typing import Any
 import durable_racing
 import pytest
 from durable_racing import ACTS, AGENT
-from forked import forked_script
+from fork_server import forked_script
 from memories.durable.beneath import everything, misfits
 
 import holdfast

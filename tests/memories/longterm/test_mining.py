@@ -11,7 +11,7 @@ import pytest
 from contracts.longterm_extraction import LongTermMiningContract, Scripted, told
 from contracts.longterm_items import items, memory_of
 from contracts.longterm_vectors import SECONDS, until
-from forked import ForkedProcess, forked_script
+from fork_server import ForkedProcess, forked_script
 from memories.longterm.model_servers import model_server
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel

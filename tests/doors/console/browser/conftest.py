@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from browser_needs import chromium
 from doors.console.browser.seed import Seeded, seed
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 from playwright.sync_api import (
     Browser,
     BrowserContext,

@@ -10,7 +10,7 @@ from doors.console.browser import reporter
 from doors.console.browser.bakery import api, bakery
 from doors.console.browser.conftest import ConsoleSite
 from doors.console.harbour import asked
-from forked import ForkedProcess, forked_code
+from fork_server import ForkedProcess, forked_code
 from playwright.sync_api import Page, Route, expect
 
 import holdfast

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from doors.mount.real.mounting import SECONDS, Forked, Reaper, end, environment
+from doors.mount.real.mounting import SECONDS, Reaper, end, environment
+from fork_server import ForkedHoldfast
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -79,11 +80,13 @@ class Server:
         end(self.process)
         self._reaper.say(f"leave {self.process.pid}")
 
-    def _started(self) -> Forked:
+    def _started(self) -> ForkedHoldfast:
         line = ["serve", f"--db={self.db}", f"--port={self._port}", "--no-mcp", "--no-console"]
         with self._log.open("ab") as log:
             out = log.fileno()
-            process = Forked(*line, "--no-access-log", env=environment(None), out=out, err=out)
+            process = ForkedHoldfast(
+                *line, "--no-access-log", env=environment(None), out=out, err=out
+            )
         self._reaper.say(f"watch {process.pid} -")
         pause = select.poll()
         while process.poll() is None:

@@ -1,21 +1,18 @@
 """`holdfast mount` in a process of its own, as a person starts it, and the end it surely has."""
 
-import marshal
 import os
 import select
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import IO, NamedTuple
 
 import msgspec
 import pytest
-from forked import forked
+from fork_server import ForkedHoldfast
 
 HOLDFAST = str(Path(sys.prefix) / "bin" / "holdfast")
 SECONDS = 60
@@ -111,55 +108,15 @@ class Reaper:
         assert self._process.wait(SECONDS) == 0
 
 
-class Forked:
-    """`holdfast` with *argv* in a process that is forked from one which has imported it.
-
-    As `subprocess.Popen`, of whose process it has the id: it can be stopped, killed and looked at.
-    """
-
-    def __init__(self, *argv: str, env: dict[str, str], out: int, err: int) -> None:
-        listener, *job = forked(*argv)[-len(argv) - 2 :]
-        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line.connect(listener)
-        with Path(os.devnull).open() as null:
-            told = marshal.dumps((job, str(Path.cwd()), env))
-            socket.send_fds(self._line, [told], [null.fileno(), out, err])
-        self.pid = int(self._line.recv(16))
-        self.returncode: int | None = None
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code, once it is gone."""
-        if self.returncode is None:
-            if not select.select([self._line], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("holdfast", timeout or 0)
-            self.returncode = int(self._line.recv(16))
-            self._line.close()
-        return self.returncode
-
-    def poll(self) -> int | None:
-        """Return its exit code, or None while it runs."""
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            if self.poll() is None:
-                os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-
 class Mount:
     """A mount that is ready: its process, its directory, and what it says."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes] | Forked, said: IO[bytes], dir: Path, spool: Path
+        self,
+        process: subprocess.Popen[bytes] | ForkedHoldfast,
+        said: IO[bytes],
+        dir: Path,
+        spool: Path,
     ) -> None:
         self.process, self.dir, self.spool = process, dir, spool
         ready, _, _ = select.select([said], [], [], SECONDS)
@@ -231,7 +188,7 @@ def mounting(
     with os.fdopen(read, "rb") as said:
         with (base / "log").open("ab") as err, os.fdopen(write, "wb") as out:
             process = (
-                Forked(*line, env=env, out=out.fileno(), err=err.fileno())
+                ForkedHoldfast(*line, env=env, out=out.fileno(), err=err.fileno())
                 if forks
                 else subprocess.Popen(
                     [HOLDFAST, *line], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
@@ -250,7 +207,7 @@ def mounting(
             reaper.say(f"leave {process.pid}")
 
 
-def end(process: subprocess.Popen[bytes] | Forked) -> None:
+def end(process: subprocess.Popen[bytes] | ForkedHoldfast) -> None:
     """End a process, one that is stopped or hangs too, and wait until it is gone."""
     process.terminate()
     try:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import IO
 
 import pytest
@@ -19,7 +20,6 @@ from doors.mount.real.kept import Kept
 from doors.mount.real.mounting import (
     HOLDFAST,
     SECONDS,
-    Forked,
     Reaper,
     Start,
     Target,
@@ -27,7 +27,7 @@ from doors.mount.real.mounting import (
     eventually,
 )
 from doors.mount.real.place import Place
-from forked import forked
+from fork_server import ForkedHoldfast, forked
 
 from holdfast.doors.mount.process.system import at, mounts
 
@@ -69,19 +69,15 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
     kept: Kept, reaper: Reaper, tmp_path: Path
 ) -> None:
     dir, store = tmp_path / "m", kept.store()
-    line = [
-        "mount",
-        str(dir),
-        f"--store={store}",
-        f"--db={kept.db}",
-        f"--spool={tmp_path / 'spool'}",
-    ]
+    line = [HOLDFAST, "mount", str(dir), f"--store={store}", f"--db={kept.db}", "--spool=spool"]
     for number in range(16):
-        process, said = started(line)
-        with said:
+        with subprocess.Popen(
+            line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=DEVNULL, env=environment(None)
+        ) as process:
             reaper.say(f"watch {process.pid} {dir}")
             # At another moment each time, until it is ready at the latest.
-            select.select([said], [], [], number * 0.02)
+            assert process.stdout is not None
+            select.select([process.stdout], [], [], number * 0.05)
             process.terminate()
             process.wait(30)
             reaper.say(f"leave {process.pid}")
@@ -89,11 +85,11 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
         assert at(dir) is None
 
 
-def started(line: list[str]) -> tuple[Forked, IO[bytes]]:
+def started(line: list[str]) -> tuple[ForkedHoldfast, IO[bytes]]:
     """Start a command line of ours; return what it says as well."""
     read, write = os.pipe()
     with os.fdopen(write, "wb") as out, Path(os.devnull).open("wb") as err:
-        process = Forked(*line, env=environment(None), out=out.fileno(), err=err.fileno())
+        process = ForkedHoldfast(*line, env=environment(None), out=out.fileno(), err=err.fileno())
     return process, os.fdopen(read, "rb")
 
 

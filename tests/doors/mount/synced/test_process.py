@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from doors.mount.synced.directories import eventually
-from forked import ForkedProcess, forked
+from fork_server import ForkedProcess, forked
 
 import holdfast
 from holdfast.library.holdfast import Holdfast

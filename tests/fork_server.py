@@ -13,6 +13,7 @@ import atexit
 import gc
 import marshal
 import os
+import select
 import shutil
 import signal
 import socket
@@ -92,12 +93,55 @@ def forked_script(script: Path, *argv: str) -> list[str]:
 class ForkedProcess(subprocess.Popen[AnyStr]):
     """`Popen` of such a command line.
 
-    Whoever starts one with `Popen` and kills it does not wait for the end of the forked process.
+    With `Popen` itself, `kill` does not wait for the end of the forked process.
     """
 
     def kill(self) -> None:
         """Kill the forked process, and what was started with it."""
         self.send_signal(signal.SIGUSR1)
+
+
+class ForkedHoldfast:
+    """`holdfast` with *argv* in a process that is forked from one which has imported it.
+
+    As `subprocess.Popen`, of whose process it has the id: it can be stopped, killed and looked at.
+    """
+
+    def __init__(self, *argv: str, env: dict[str, str], out: int, err: int) -> None:
+        job = marshal.dumps(([HOLDFAST, *argv], str(Path.cwd()), env))
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.connect(_started())
+        with Path(os.devnull).open() as null:
+            socket.send_fds(self._line, [job], [null.fileno(), out, err])
+        self.pid = int(self._line.recv(16))
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code, once it is gone."""
+        if self.returncode is None:
+            if not select.select([self._line], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("holdfast", timeout or 0)
+            self.returncode = int(self._line.recv(16))
+            self._line.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 @cache
