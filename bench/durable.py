@@ -69,13 +69,16 @@ def run(bench: Bench) -> None:
     raw = Raw(bench.folder / "raw.db", text)
     ours = Ours(bench.folder / "ours.db", text, rewritten=bench.size(CHANGES_KEPT + 1, 2))
     reads, writes = bench.size(20_000, 3_000), bench.size(1_500, 250)
-    _reads(bench, ours, raw, reads)
+    if not bench.writes:
+        _reads(bench, ours, raw, reads)
     _writes(bench, ours, raw, writes)
-    _crowds(bench, ours, reads, writes)
+    if not bench.writes:
+        _crowds(bench, ours, reads, writes)
     ours.hf.close()
-    _evicting(bench, writes)
-    _hydrating(bench)
-    _large(bench)
+    if not bench.writes:
+        _evicting(bench, writes)
+        _hydrating(bench)
+        _large(bench)
 
 
 def _reads(bench: Bench, ours: Ours, raw: Raw, count: int) -> None:

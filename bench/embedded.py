@@ -60,11 +60,13 @@ def run(bench: Bench) -> None:
     text = Texts().of_bytes(TEXT_BYTES)
     raw, ours = Raw(bench.folder / "raw.db", text), Ours(bench.folder / "ours.db", text)
     reads, writes = bench.size(20_000, 3_000), bench.size(1_500, 250)
-    _reads(bench, ours, raw, reads)
+    if not bench.writes:
+        _reads(bench, ours, raw, reads)
     _writes(bench, ours, raw, writes)
-    _crowds(bench, ours, reads, writes)
-    _search(bench)
-    if bench.stages:
+    if not bench.writes:
+        _crowds(bench, ours, reads, writes)
+        _search(bench)
+    if bench.stages and not bench.writes:
         bench.report.stages = stages(ours, writes)
         bench.report.costs = costs(ours, writes)
     ours.hf.close()

@@ -81,8 +81,9 @@ def run(bench: Bench) -> None:
     ):
         idle = keyed.served.resident()
         _against_bare(bench, bare, free)
-        _keyed(bench, free, keyed)
-        _memory(bench, keyed, idle)
+        if not bench.writes:
+            _keyed(bench, free, keyed)
+            _memory(bench, keyed, idle)
 
 
 def _against_bare(bench: Bench, bare: Served, free: Ours) -> None:
@@ -96,7 +97,8 @@ def _against_bare(bench: Bench, bare: Served, free: Ours) -> None:
         ("GET list of 20", "bare GET", 5.0, free.page, get),
         ("GET /healthz", "bare GET", 1.2, free.health, get),
     ):
-        bench.cost(what, of, goal, _compared(bench, free.served, ask, bare, plain))
+        if plain == post or not bench.writes:
+            bench.cost(what, of, goal, _compared(bench, free.served, ask, bare, plain))
 
 
 def _compared(

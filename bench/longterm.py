@@ -234,6 +234,9 @@ class Grown:
 
 def run(bench: Bench) -> None:
     """Measure everything that section of the page shows."""
+    if bench.writes:
+        _writes(bench)
+        return
     _small(bench)
     _past(bench)
     _related(bench)

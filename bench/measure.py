@@ -64,6 +64,11 @@ class Row(Struct, frozen=True, kw_only=True):
     theirs: Timing | None = None
 
     @property
+    def title(self) -> str:
+        """What is measured, and against what; no two rows of a report have the same."""
+        return f"{self.what} / {self.of}"
+
+    @property
     def reached(self) -> float:
         """The median of the rounds."""
         return median(self.rounds)
@@ -115,7 +120,7 @@ class Report(Struct, kw_only=True):
     curves: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     costs: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     before: dict[str, str] = field(default_factory=dict[str, str])
-    """What an earlier state of the code reached in the same run, by measure."""
+    """What an earlier state of the code reached in the same run, by `Row.title`."""
 
     @property
     def busy(self) -> bool:
@@ -173,9 +178,17 @@ class Bench:
     """One benchmark being run: how thorough it is, where its files are, what it found."""
 
     def __init__(
-        self, report: Report, folder: Path, *, stages: bool = False, full: bool = False
+        self,
+        report: Report,
+        folder: Path,
+        *,
+        stages: bool = False,
+        full: bool = False,
+        writes: bool = False,
     ) -> None:
         self.report, self.folder, self.stages, self.full = report, folder, stages, full
+        self.writes = writes
+        """Whether only writes of one caller and of many are measured."""
         self.quick, self.rounds = report.quick, report.rounds
 
     def size(self, whole: int, quick: int) -> int:
@@ -333,6 +346,7 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.add_argument("--stages", action="store_true", help="say where a write's time goes")
     parser.add_argument("--full", action="store_true", help="as far as before a release")
+    parser.add_argument("--writes", action="store_true", help="only writes, in benches of writes")
     given = parser.parse_args()
     before = load()
     report = Report(
@@ -345,7 +359,8 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
         load_after=before,
     )
     with TemporaryDirectory(prefix="hfb") as folder:
-        run(Bench(report, Path(folder), stages=given.stages, full=given.full))
+        how = {"stages": given.stages, "full": given.full, "writes": given.writes}
+        run(Bench(report, Path(folder), **how))
     report.load_after = load()
     print("\n".join(report.lines()))
     if given.json:

@@ -49,6 +49,9 @@ PEERS = {
 }
 LOADS = hasattr(sqlite3.Connection, "enable_load_extension")
 """Whether this Python can load the vectors of SqliteStore; without them it does not search."""
+STORES = ("SqliteStore", "PostgresStore")
+"""Whose writes are compared with those of an earlier state of the code."""
+
 ONE_CALLER = ("mem0", "InMemoryStore")
 """Not measured with 64 callers: mem0's local storage raises then; the other keeps nothing."""
 GOALS: dict[str, dict[str, float]] = {
@@ -320,6 +323,8 @@ def run(bench: Bench) -> None:
         ours = Ours(str(bench.folder / "ours.db"), toy, corpus)
         stack.callback(ours.hf.close)
         for name, made in _makers(bench.folder, toy, server.url(server.new_database())).items():
+            if bench.writes and name not in STORES:
+                continue
             peer = stack.enter_context(made())
             for number, text in enumerate(corpus):
                 peer.put(number, text)
@@ -407,7 +412,8 @@ def _compare(bench: Bench, name: str, sides: Sides, sized: Sized) -> None:
     for what, (mine, other) in rows.items():
         goal = GOALS[what].get(name)
         seeks = other is seek and name == "SqliteStore" and not LOADS
-        if goal is not None and not seeks:
+        left_out = bench.writes and other is not theirs_put
+        if goal is not None and not seeks and not left_out:
             bench.rate(what, name, goal, paired(mine, other, bench.rounds))
     if name not in ONE_CALLER:
         crowd = paired(

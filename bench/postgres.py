@@ -239,7 +239,8 @@ def run(bench: Bench) -> None:
         packages = where.packages | {"PostgreSQL": theirs.version}
         bench.report.machine = replace(where, packages=packages)
         reads, writes = bench.size(6_000, 800), bench.size(1_600, 320)
-        _reads(bench, ours, theirs, reads)
+        if not bench.writes:
+            _reads(bench, ours, theirs, reads)
         _writes(bench, ours, theirs, writes)
         _two_servers(bench, ours, writes)
         ours.hf.close()

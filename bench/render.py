@@ -94,8 +94,8 @@ native file system syncs fast here.
 - **PostgreSQL.** A set is three round trips with rules between them; `pgbench` sends one prepared \
 statement, from C.
 - **`hydrate` of few large entries** reads the sizes of all to choose, and then the chosen.
-- **A sweep** scrubs what it deletes: of the pages that were written since the last scrub, or of \
-the whole file where SQLite has restarted its log since, after about 1,000 pages.
+- **A sweep** scrubs what it deletes, which takes as long as there are pages written since the \
+last scrub, and syncs four times.
 - **Histories of networks** keep a turn as rows that can be listed, forked and erased; the insert \
 that they are compared with is one row.
 """
@@ -182,7 +182,7 @@ def _section(report: Report) -> Iterator[str]:
     yield f"|{'---|' * len(head)}"
     for row in report.rows:
         mark = "reached" if row.met else "**not reached**"
-        was = [report.before.get(row.what, "")] if report.before else []
+        was = [report.before.get(row.title, "")] if report.before else []
         cells = (row.what, row.of, _goal(row), *was, row.said(), row.spread(), mark)
         yield f"| {' | '.join(cells)} |"
     yield ""

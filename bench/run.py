@@ -31,8 +31,8 @@ APART = {
 }
 """The interpreters that have the frameworks of the adapters, and the peers."""
 
-WRITES = ("embedded", "durable", "http")
-"""Benchmarks that are run with an earlier state of the code too, if one is given."""
+WRITES = ("embedded", "durable", "longterm", "postgres", "http", "peers")
+"""Benchmarks of which the writes are run with an earlier state of the code too, if one is given."""
 
 
 def main() -> int:
@@ -49,12 +49,12 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         for name in BENCHES:
             found = Path(folder) / f"{name}.json"
-            failed = _ran(HERE, name, options, found) or failed
+            failed = _ran(name, options, found) or failed
             report = msgspec.json.decode(found.read_bytes(), type=Report)
             if given.before and name in WRITES:
-                _ran(given.before / "bench", name, options, found)
+                _ran(name, [*options, "--writes"], found, package=given.before)
                 earlier = msgspec.json.decode(found.read_bytes(), type=Report)
-                report.before = {row.what: row.said() for row in earlier.rows}
+                report.before = {row.title: row.said() for row in earlier.rows}
             reports.append(report)
     for name in SHARES:
         ran = subprocess.run((sys.executable, str(HERE / f"{name}.py")), check=False)
@@ -68,13 +68,13 @@ def main() -> int:
     return int(failed)
 
 
-def _ran(bench: Path, name: str, options: list[str], found: Path) -> bool:
-    """Run a benchmark of the checkout of *bench*; return whether it failed."""
+def _ran(name: str, options: list[str], found: Path, package: Path = HERE.parent) -> bool:
+    """Run a benchmark with the package of the checkout *package*; return whether it failed."""
     python = str(APART.get(name, sys.executable))
-    command = (python, str(bench / f"{name}.py"), *options, "--json", str(found))
+    command = (python, str(HERE / f"{name}.py"), *options, "--json", str(found))
     # Before the package that is installed, which is that of one checkout.
-    env = os.environ | {"PYTHONPATH": str(bench.parent.resolve())}
-    return bool(subprocess.run(command, check=False, env=env).returncode)
+    env = os.environ | {"PYTHONPATH": str(package.resolve())}
+    return bool(subprocess.run(command, check=False, env=env, cwd=package).returncode)
 
 
 if __name__ == "__main__":

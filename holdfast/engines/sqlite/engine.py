@@ -31,7 +31,7 @@ from holdfast.engines.base import (
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher
-from holdfast.engines.sqlite.maintenance import LONG, rewrite
+from holdfast.engines.sqlite.maintenance import LONG, Erasure, rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
@@ -477,25 +477,26 @@ class SQLiteEngine:
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Make deleted content unreadable in the database's files.
 
-        Rows are zeroed when they are deleted; only the log remains, which is truncated here.
-        While a reader holds it, that is retried up to *timeout* seconds, and after that by the
-        writer, until the reader has ended. A disk that fails leaves it to the writer too: the
-        caller has committed, so an error would deny that.
+        Rows are zeroed when they are deleted. Here the log is truncated and unused space zeroed, a
+        slice of the pages at a time, so that writers do not wait for all of it. What is not done
+        within *timeout* seconds, or while a reader holds the log, the writer does. A disk that
+        fails leaves it to the writer too: the caller has committed, so an error would deny that.
         """
         if self.core.database.in_memory:
             return Scrubbed(done=True)
         until = monotonic() + timeout
         pause = threading.Event()
-        while (emptied := self._empty(until)) is False and monotonic() < until:
-            pause.wait(_SCRUB_EVERY)
-        if not emptied:
+        while (erased := self._erase(until)) in ("held", "more") and monotonic() < until:
+            if erased == "held":
+                pause.wait(_SCRUB_EVERY)
+        if erased != "done":
             self.scrub_later()
             return Scrubbed(done=False, pending=("log",))
         self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
 
-    def _empty(self, until: float) -> bool | None:
-        """Erase what was deleted; False if a reader holds it, None if it failed."""
+    def _erase(self, until: float) -> Erasure | None:
+        """Erase what was deleted, or a slice of it; None if that failed."""
         try:
             erase = self.core.writer.log.unused.erase
             return self._do(erase, timeout=max(_SCRUB_EVERY, until - monotonic()))

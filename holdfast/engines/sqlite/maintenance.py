@@ -2,8 +2,9 @@
 
 import os
 import struct
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, cast
@@ -11,7 +12,13 @@ from typing import Any, Literal, cast
 import apsw
 from msgspec import Struct
 
-from holdfast.engines.sqlite.connection import APPLICATION_ID, PATIENCE, Connection, fault_of
+from holdfast.engines.sqlite.connection import (
+    APPLICATION_ID,
+    AUTOCHECKPOINT,
+    PATIENCE,
+    Connection,
+    fault_of,
+)
 from holdfast.engines.sqlite.database import Database
 from holdfast.ground.errors import HoldfastError, Unavailable
 
@@ -225,54 +232,143 @@ _LARGEST_FILE = 64 * 1024**3
 """Bytes beyond which the first byte of a page that overflows is not always zero."""
 
 
+Erasure = Literal["done", "more", "held"]
+"""Whether all is erased, more is left for the next call, or a connection prevents it."""
+
+_SLICE = 1024
+"""Pages that are zeroed at a time, so that writers wait for some ten milliseconds."""
+
+
 class UnusedSpace:
     """Zeroes the space of a file's pages that no row uses.
 
     SQLite zeroes a row where it deletes it. When it balances pages, it leaves copies of the rows
     that it moves in their unused space: of one in 1,000 deleted rows a copy remained.
+
+    Only pages that were written since the last time are read. They stand in the log, and before
+    SQLite begins it again, with the next salt, this notes them. All pages are read when another
+    connection may have written some that were not noted.
     """
 
     def __init__(self) -> None:
+        self._connection: Connection | None = None
+        """Its commits are noted: the writer's connection, once it has erased."""
         self._salt: int | None = None
-        """That of the next log, while all pages that were written before it are clean."""
+        """That of the log; None when not all pages that were written are known."""
+        self._version = self._length = self._read = 0
+        """The connection's `data_version`; the log's pages, and how many of them were noted."""
+        self._pages = set[int]()
+        """What was written since it was zeroed, without the part of the log that is not read."""
+        self._rest = 1
+        """The first page of those that were never zeroed; 0 when there are none."""
+        self._slice = _SLICE
 
-    def erase(self, connection: Connection) -> bool:
-        """Truncate the log and zero unused space; False if a connection prevents it.
-
-        Pages that were not written since the last time are not read.
-        """
-        version, path = connection.number("pragma data_version"), connection.path
+    def _committed(self, connection: Connection, raw: apsw.Connection, _: str, length: int) -> int:
         try:
-            salt, pages = _log_of(path)
-            if not empty(connection):
-                return False
-            known, self._salt = self._salt is not None and salt in (None, self._salt), None
-            connection.execute("begin immediate").fetchall()
-            if connection.number("pragma data_version") != version or _log_of(path)[1]:
-                return False
-            zeroed = zero(Path(path), pages if known else None)
-            if zeroed:
-                # Connections of other processes drop the pages that they cached.
-                connection.execute(_BUMP).fetchall()
-            connection.execute("commit").fetchall()
-            if zeroed:
-                connection.execute("pragma shrink_memory").fetchall()
-                salt = _log_of(path)[0]
-                if not empty(connection):
-                    return False
+            if length < self._length:
+                self._restarted(connection)
+            self._length = length
+            if length >= AUTOCHECKPOINT:
+                self._note(connection.path)
+                raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error:
+            # The commit stands, and the next one checkpoints.
+            self._salt = None
+        return apsw.SQLITE_OK
+
+    def _restarted(self, connection: Connection) -> None:
+        """Go on with the next log, if all pages of the last one were noted."""
+        version = connection.number("pragma data_version")
+        noted = self._read == self._length and version == self._version
+        self._salt = _after(self._salt) if noted else None
+        self._read = 0
+
+    def _note(self, path: str) -> None:
+        if self._salt is None:
+            return
+        salt, pages = _log_of(path, self._read)
+        self._salt = self._salt if salt == self._salt else None
+        self._pages.update(pages)
+        self._read = self._length
+
+    def erase(self, connection: Connection) -> Erasure:
+        """Truncate the log and zero unused space, of a slice of the pages at a time."""
+        try:
+            return self._erase(connection)
         except (apsw.BusyError, apsw.LockedError):
-            return False
+            return "held"
         except apsw.Error as error:
             raise connection.fault(error) from error
         finally:
             if connection.raw.in_transaction:
                 connection.execute("rollback").fetchall()
-        self._salt = None if salt is None else (salt + 1) % 2**32
-        return True
+
+    def _erase(self, connection: Connection) -> Erasure:
+        version, path = connection.number("pragma data_version"), connection.path
+        salt, pages = _log_of(path)
+        if connection is not self._connection:
+            # In place of SQLite's own, which checkpoints and no more.
+            connection.raw.set_wal_hook(partial(self._committed, connection))
+            self._connection, self._salt = connection, None
+        if salt is None and self._salt is not None and not self._todo():
+            return "done"
+        if salt is not None and not empty(connection):
+            return "held"
+        if self._salt is None or salt not in (None, self._salt):
+            self._lose()
+        following = self._salt if salt is None else _after(salt)
+        self._salt, self._length, self._read = None, 0, 0
+        self._pages.update(pages)
+        connection.execute("begin immediate").fetchall()
+        if connection.number("pragma data_version") != version or _log_of(path)[1]:
+            return "held"
+        todo, count = self._todo(), connection.number("pragma page_count")
+        written = zero(Path(path), todo) or following is None
+        if written:
+            # Connections of other processes drop the pages that they cached. A log that had no
+            # salt yet begins with one.
+            connection.execute(_BUMP).fetchall()
+        connection.execute("commit").fetchall()
+        if written:
+            connection.execute("pragma shrink_memory").fetchall()
+            following = _after(_log_of(path)[0])
+            if not empty(connection):
+                return "held"
+        self._salt, self._version, self._length = following, version, 0
+        return self._zeroed(todo, count)
+
+    def _todo(self) -> Sequence[int]:
+        """Return the pages of the next slice, which may be beyond the end of the file."""
+        if self._rest:
+            return range(self._rest, self._rest + self._slice)
+        return sorted(self._pages)[: self._slice]
+
+    def _zeroed(self, pages: Sequence[int], count: int) -> Erasure:
+        self._pages.difference_update(pages)
+        if self._rest:
+            self._rest = self._rest + self._slice if pages[-1] < count else 0
+        if self._rest or self._pages:
+            return "more"
+        self._slice = _SLICE
+        return "done"
+
+    def _lose(self) -> None:
+        """Begin with the first page again, in larger slices, so that this ends."""
+        if self._rest > 1:
+            self._slice *= 2
+        self._rest, self._pages = 1, set[int]()
 
 
-def _log_of(path: str) -> tuple[int | None, set[int]]:
-    """Return the salt of the log of *path*, None if empty, and the pages in it."""
+def _after(salt: int | None) -> int | None:
+    """Return the salt of the log that follows."""
+    return None if salt is None else (salt + 1) % 2**32
+
+
+def _log_of(path: str, first: int = 0) -> tuple[int | None, set[int]]:
+    """Return the salt of the log of *path*, None if empty, and its pages.
+
+    Those of frames before the *first* are left out.
+    """
     try:
         flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
         file = apsw.VFSFile("", f"{path}-wal", flags)
@@ -283,7 +379,8 @@ def _log_of(path: str) -> tuple[int | None, set[int]]:
         if size < _LOG_HEADER.size:
             return None, pages
         _, _, page_size, _, *salts = _LOG_HEADER.unpack(file.xRead(_LOG_HEADER.size, 0))
-        for start in range(_LOG_HEADER.size, size - _FRAME.size, _FRAME.size + page_size):
+        step = _FRAME.size + page_size
+        for start in range(_LOG_HEADER.size + first * step, size - _FRAME.size, step):
             page, _, *of_frame = _FRAME.unpack(file.xRead(_FRAME.size, start))
             if of_frame != salts:
                 break
@@ -293,8 +390,8 @@ def _log_of(path: str) -> tuple[int | None, set[int]]:
         file.xClose()
 
 
-def zero(path: Path, pages: Collection[int] | None) -> bool:
-    """Zero the unused space of *pages*, or of all; return if any had content."""
+def zero(path: Path, pages: Iterable[int]) -> bool:
+    """Zero the unused space of *pages*; return if any had content."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
     # The driver's stub names a type that is missing in the oldest supported Python.
     file: Any = apsw.VFSFile("", str(path), flags)
@@ -307,7 +404,7 @@ def zero(path: Path, pages: Collection[int] | None) -> bool:
         if count * page_size > _LARGEST_FILE:
             return False
         usable = page_size - head[20]
-        for page in range(1, count + 1) if pages is None else sorted(pages):
+        for page in pages:
             start = (page - 1) * page_size
             content = file.xRead(page_size, start) if page <= count else b""
             begin, end = _unused(content, usable, 100 if page == 1 else 0)
@@ -359,18 +456,30 @@ class LogKeeper:
             return
         if monotonic() >= self._next:
             self._truncate(connect)
-        self.patience = _ERASE_EVERY if self.erasing else _SHORTEN_EVERY if self._held else -1.0
+        every = max(0.0, self._next - monotonic()) if self.erasing else _SHORTEN_EVERY
+        self.patience = every if self.erasing or self._held else -1.0
 
     def _truncate(self, connect: Callable[[], Connection]) -> None:
         self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
+        done: Erasure = "held"
         try:
-            emptied = self.unused.erase(connect()) if self.erasing else empty(connect())
+            if self.erasing:
+                done = self.unused.erase(connect())
+            elif empty(connect()):
+                done = "done"
         except HoldfastError as error:
             self._database.noticed(error)
-            emptied = False
-        if emptied and self.erasing:
+        if done == "more":
+            self._next = 0.0
+        elif done == "done" and self.erasing:
             self.erasing = False
             self._database.note("scrubbed")
-        if not emptied and not self._held:
+        elif done == "held" and not self._held:
             self._database.note("checkpoint_held", bytes=self._database.log_bytes())
-        self._held = not emptied
+        self._held = done == "held"
+
+    def finish(self, connection: Connection, until: float) -> None:
+        """Erase what is left to erase, at most *until* then, and truncate the log."""
+        while self.erasing and monotonic() < until and self.unused.erase(connection) == "more":
+            pass
+        empty(connection)

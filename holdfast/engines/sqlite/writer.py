@@ -10,7 +10,7 @@ from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.group_commit import GroupCommit
-from holdfast.engines.sqlite.maintenance import LogKeeper, empty
+from holdfast.engines.sqlite.maintenance import LogKeeper
 from holdfast.engines.sqlite.write_queue import (
     WAITING,
     Chore,
@@ -214,7 +214,7 @@ class Writer:
             if not (self._database.in_memory or self._database.read_only):
                 try:
                     connection.do("pragma optimize")
-                    empty(connection)
+                    self.log.finish(connection, self.group.give_up_at)
                 except HoldfastError as error:
                     _log.warning("closing %s: %s", self._database.path, error)
             connection.raw.close(force=True)

@@ -1,21 +1,19 @@
 """Maintenance of a SQLite file: scrubs, rewrites, pitfalls, and failing disks."""
 
 import errno
-import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace as Row
-from unittest.mock import Mock
 
 import pytest
 from engines.sqlite.disk import Disk, faulty_disk
 
 from holdfast.engines.base import Reader, Scrubbed, Transaction
-from holdfast.engines.sqlite import SQLiteEngine, maintenance
+from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, AUTOCHECKPOINT, Role, connect
 from holdfast.engines.sqlite.maintenance import LONG
 from holdfast.engines.sqlite.readers import MOST_READERS
@@ -45,118 +43,6 @@ def test_what_was_deleted_is_in_no_file_after_a_scrub(engine: SQLiteEngine, sql:
     assert engine.scrub() == Scrubbed(done=True)
 
     assert holding_marker(path) == []
-
-
-def churn(engine: SQLiteEngine, seed: int) -> list[bytes]:
-    """Put and delete rows at random; return the texts of those deleted.
-
-    With these seeds SQLite leaves copies of some, of rows that it moved between pages.
-    """
-    chance, live, gone = random.Random(seed), list[str](), list[bytes]()
-    engine.write(lambda tx: tx.run("create table moved (id text primary key, body text)"))
-
-    def work(tx: Transaction) -> None:
-        for _ in range(50):
-            if live and chance.random() < 0.48:
-                id = live.pop(chance.randrange(len(live)))
-                tx.run("delete from moved where id = :id", id=id)
-                gone.append(f"mark{id}x".encode())
-            else:
-                live.append(f"{chance.random():.12f}")
-                body = f"mark{live[-1]}x" + "y" * chance.randrange(200)
-                tx.run("insert into moved values (:id, :body)", id=live[-1], body=body)
-
-    for _ in range(40):
-        engine.write(work)
-    return gone
-
-
-def left_of(gone: list[bytes], path: Path) -> list[bytes]:
-    """Return which of *gone* are in the files of a database."""
-    content = b"".join(file.read_bytes() for file in path.parent.iterdir())
-    return [each for each in gone if each in content]
-
-
-SEEDS = (12, 29, 32)
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["all pages", "pages since the last scrub"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_copy_of_a_row_that_was_moved_and_deleted_is_left(
-    engine: SQLiteEngine, path: Path, seed: int, *, before: bool
-):
-    if before:
-        assert engine.scrub() == Scrubbed(done=True)
-    gone = churn(engine, seed)
-
-    assert engine.scrub() == Scrubbed(done=True)
-
-    assert left_of(gone, path) == []
-    integrity = connect(str(path), "reader").execute("pragma integrity_check").fetchall()
-    assert integrity == [("ok",)]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_sqlite_itself_leaves_copies_of_rows_that_it_moved(
-    engine: SQLiteEngine, path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(maintenance, "zero", Mock(return_value=False))
-    gone = churn(engine, seed)
-
-    assert engine.scrub() == Scrubbed(done=True)
-
-    assert left_of(gone, path) != []
-
-
-def test_a_copy_in_the_cache_of_another_connection_is_not_written_again(
-    engine: SQLiteEngine, opened: Callable[[], SQLiteEngine], path: Path
-):
-    gone = churn(engine, SEEDS[0])
-    other = opened()
-    other.write(lambda tx: tx.run("update moved set body = body || 'z' where rowid % 2 = 0"))
-    assert engine.scrub() == Scrubbed(done=True)
-
-    other.write(lambda tx: tx.run("update moved set body = body || 'z'"))
-    assert maintenance.empty(connect(str(path), "writer"))
-
-    assert left_of(gone, path) == []
-
-
-def test_a_copy_that_another_connection_reads_meanwhile_is_not_written_again(
-    engine: SQLiteEngine, path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    gone, other, zero = churn(engine, SEEDS[0]), connect(str(path), "writer"), maintenance.zero
-
-    def zero_read_pages(path: Path, pages: Collection[int] | None) -> bool:
-        assert other.execute("select sum(length(body)) from moved").fetchall()
-        return zero(path, pages)
-
-    monkeypatch.setattr(maintenance, "zero", zero_read_pages)
-    assert engine.scrub() == Scrubbed(done=True)
-
-    other.execute("update moved set body = body || 'z'").fetchall()
-    assert maintenance.empty(other)
-    assert left_of(gone, path) == []
-
-
-def test_a_scrub_after_another_reads_only_pages_that_were_written_since(
-    engine: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
-):
-    zero, read = maintenance.zero, list[int | None]()
-
-    def zero_counted(path: Path, pages: Collection[int] | None) -> bool:
-        read.append(None if pages is None else len(pages))
-        return zero(path, pages)
-
-    first = "delete from moved where rowid = (select min(rowid) from moved)"
-    monkeypatch.setattr(maintenance, "zero", zero_counted)
-    churn(engine, SEEDS[0])
-    for _ in range(3):
-        assert engine.scrub() == Scrubbed(done=True)
-        engine.write(lambda tx: tx.run(first))
-
-    assert read[0] is None
-    assert all(pages is not None and pages < 10 for pages in read[1:])
 
 
 def test_while_a_reader_holds_the_log_it_is_pending_and_done_soon_after(
