@@ -2,31 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.scope import Scope
 
 T = TypeVar("T")
 
-
-@runtime_checkable
-class SubmitsToLoop(Protocol):
-    """An engine that wakes an event loop once for a whole group of writes."""
-
-    def submit_to_loop(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        work: Callable[[Transaction], object],
-        finish: Callable[[object, BaseException | None], None],
-        *,
-        timeout: float | None = None,
-    ) -> Callable[[], bool]:
-        """Queue *work*; call *finish*(value, error) on *loop*.
-
-        Return a function that withdraws the write.
-        """
-        ...
+_SubmitToLoop = Callable[..., Callable[[], bool]]
+"""`submit_to_loop` of an engine that wakes an event loop once for a whole group of writes."""
 
 
 async def awaited(
@@ -39,7 +23,8 @@ async def awaited(
 
     Cancelling withdraws the write if it does not run yet; a running write continues.
     """
-    if not isinstance(engine, SubmitsToLoop):
+    submit_to_loop: _SubmitToLoop | None = getattr(engine, "submit_to_loop", None)
+    if submit_to_loop is None:
         return await asyncio.wrap_future(engine.submit(work, timeout=timeout))
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -52,7 +37,7 @@ async def awaited(
         else:
             future.set_result(cast("T", value))
 
-    withdraw = engine.submit_to_loop(loop, work, finish, timeout=timeout)
+    withdraw = submit_to_loop(loop, work, finish, timeout=timeout)
     try:
         return await future
     except asyncio.CancelledError:
