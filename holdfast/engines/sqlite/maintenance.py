@@ -238,6 +238,9 @@ Erasure = Literal["done", "more", "held"]
 _SLICE = 1024
 """Pages that are zeroed at a time, so that writers wait for some ten milliseconds."""
 
+_MOST_NOTED = 65_536
+"""Pages that are noted: they take 6 MB of memory. After more, all pages are read once."""
+
 
 class UnusedSpace:
     """Zeroes the space of a file's pages that no row uses.
@@ -271,7 +274,7 @@ class UnusedSpace:
             if length >= AUTOCHECKPOINT:
                 self._note(connection.path)
                 raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error:
+        except (apsw.Error, HoldfastError):
             # The commit stands, and the next one checkpoints.
             self._salt = None
         return apsw.SQLITE_OK
@@ -289,6 +292,8 @@ class UnusedSpace:
         salt, pages = _log_of(path, self._read)
         self._salt = self._salt if salt == self._salt else None
         self._pages.update(pages)
+        if len(self._pages) > _MOST_NOTED:
+            self._salt, self._pages = None, set[int]()
         self._read = self._length
 
     def erase(self, connection: Connection) -> Erasure:

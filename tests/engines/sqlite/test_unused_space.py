@@ -1,5 +1,6 @@
 """Copies that SQLite leaves in unused space, the pages that hold them, and their erasure."""
 
+import errno
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -8,6 +9,7 @@ from types import SimpleNamespace as Row
 from unittest.mock import Mock
 
 import pytest
+from engines.sqlite.disk import faulty_disk
 
 from holdfast.engines.base import Scrubbed, Transaction
 from holdfast.engines.sqlite import SQLiteEngine, maintenance
@@ -183,6 +185,40 @@ def fill_pages(engine: SQLiteEngine, pages: int) -> None:
     engine.write(lambda tx: tx.run("create table if not exists filler (body blob)"))
     each = "insert into filler values (zeroblob(4000))"
     engine.write(lambda tx: [tx.run(each) for _ in range(pages)])
+
+
+@pytest.mark.usefixtures("short_log")
+def test_a_log_that_cannot_be_read_fails_no_write(
+    engine: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
+):
+    fill_pages(engine, 100)
+    assert engine.scrub() == Scrubbed(done=True)
+    with faulty_disk() as disk:
+        disk.fail("pread", "-wal", errno.EIO)
+        fill_pages(engine, 30)
+        assert disk.pending == 0
+    read = zeroed_pages(monkeypatch)
+
+    assert engine.scrub() == Scrubbed(done=True)
+
+    assert isinstance(read[0], range)
+    assert engine.all(Row, "select count(*) as n from filler") == [Row(n=130)]
+
+
+@pytest.mark.usefixtures("short_log")
+@pytest.mark.parametrize(("most", "forgotten"), [(20, True), (200, False)])
+def test_so_many_pages_are_noted_and_no_more(
+    engine: SQLiteEngine, most: int, monkeypatch: pytest.MonkeyPatch, *, forgotten: bool
+):
+    monkeypatch.setattr(maintenance, "_MOST_NOTED", most)
+    fill_pages(engine, 100)
+    assert engine.scrub() == Scrubbed(done=True)
+    fill_pages(engine, 60)
+    read = zeroed_pages(monkeypatch)
+
+    assert engine.scrub() == Scrubbed(done=True)
+
+    assert isinstance(read[0], range) == forgotten
 
 
 @pytest.mark.usefixtures("short_log")
