@@ -378,6 +378,8 @@ def _log_of(path: str, first: int = 0) -> tuple[int | None, set[int]]:
         flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
         file = apsw.VFSFile("", f"{path}-wal", flags)
     except apsw.CantOpenError:
+        if Path(f"{path}-wal").exists():
+            raise
         return None, set()
     try:
         size, pages = file.xFileSize(), set[int]()

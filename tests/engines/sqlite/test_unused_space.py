@@ -2,6 +2,8 @@
 
 import errno
 import random
+import resource
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -203,6 +205,23 @@ def test_a_log_that_cannot_be_read_fails_no_write(
 
     assert isinstance(read[0], range)
     assert engine.all(Row, "select count(*) as n from filler") == [Row(n=130)]
+
+
+def test_without_a_free_descriptor_nothing_counts_as_erased(engine: SQLiteEngine, path: Path):
+    scrubbed = threading.Event()
+    assert engine.scrub() == Scrubbed(done=True)
+    gone = churn(engine, SEEDS[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert engine.scrub(timeout=0.01) == Scrubbed(done=False, pending=("log",))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    engine.events.subscribe(lambda _: scrubbed.set(), {"engine.scrubbed"})
+    engine.scrub_later()
+
+    assert scrubbed.wait(60)
+    assert left_of(gone, path) == []
 
 
 @pytest.mark.usefixtures("short_log")
