@@ -216,7 +216,7 @@ DEFECTS = (
     ),
     Defect(
         "SQLite left copies of one in 1,000 forgotten rows in the unused space of its pages",
-        "tests/engines/sqlite/test_maintenance.py"
+        "tests/engines/sqlite/test_unused_space.py"
         "::test_no_copy_of_a_row_that_was_moved_and_deleted_is_left",
     ),
     Defect(

@@ -170,7 +170,7 @@ SABOTAGES = (
         file="engines/sqlite/maintenance.py",
         old='            if content[begin:end].strip(b"\\0"):\n',
         new="            if not content:\n",
-        test="tests/engines/sqlite/test_maintenance.py"
+        test="tests/engines/sqlite/test_unused_space.py"
         "::test_no_copy_of_a_row_that_was_moved_and_deleted_is_left",
     ),
     Sabotage(
