@@ -94,8 +94,6 @@ native file system syncs fast here.
 - **PostgreSQL.** A set is three round trips with rules between them; `pgbench` sends one prepared \
 statement, from C.
 - **`hydrate` of few large entries** reads the sizes of all to choose, and then the chosen.
-- **A sweep** scrubs what it deletes, which takes as long as there are pages written since the \
-last scrub, and syncs four times.
 - **Histories of networks** keep a turn as rows that can be listed, forked and erased; the insert \
 that they are compared with is one row.
 """

@@ -31,7 +31,7 @@ from holdfast.engines.base import (
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher
-from holdfast.engines.sqlite.maintenance import LONG, Erasure, rewrite
+from holdfast.engines.sqlite.maintenance import LONG, ScrubStatus, rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
@@ -495,7 +495,7 @@ class SQLiteEngine:
         self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
 
-    def _erase(self, until: float) -> Erasure | None:
+    def _erase(self, until: float) -> ScrubStatus | None:
         """Erase what was deleted, or a slice of it; None if that failed."""
         try:
             erase = self.core.writer.log.unused.erase

@@ -232,7 +232,7 @@ _LARGEST_FILE = 64 * 1024**3
 """Bytes beyond which the first byte of a page that overflows is not always zero."""
 
 
-Erasure = Literal["done", "more", "held"]
+ScrubStatus = Literal["done", "more", "held"]
 """Whether all is erased, more is left for the next call, or a connection prevents it."""
 
 _SLICE = 1024
@@ -296,7 +296,7 @@ class UnusedSpace:
             self._salt, self._pages = None, set[int]()
         self._read = self._length
 
-    def erase(self, connection: Connection) -> Erasure:
+    def erase(self, connection: Connection) -> ScrubStatus:
         """Truncate the log and zero unused space, of a slice of the pages at a time."""
         try:
             return self._erase(connection)
@@ -308,7 +308,7 @@ class UnusedSpace:
             if connection.raw.in_transaction:
                 connection.execute("rollback").fetchall()
 
-    def _erase(self, connection: Connection) -> Erasure:
+    def _erase(self, connection: Connection) -> ScrubStatus:
         version, path = connection.number("pragma data_version"), connection.path
         salt, pages = _log_of(path)
         if connection is not self._connection:
@@ -348,7 +348,7 @@ class UnusedSpace:
             return range(self._rest, self._rest + self._slice)
         return sorted(self._pages)[: self._slice]
 
-    def _zeroed(self, pages: Sequence[int], count: int) -> Erasure:
+    def _zeroed(self, pages: Sequence[int], count: int) -> ScrubStatus:
         self._pages.difference_update(pages)
         if self._rest:
             self._rest = self._rest + self._slice if pages[-1] < count else 0
@@ -468,22 +468,22 @@ class LogKeeper:
 
     def _truncate(self, connect: Callable[[], Connection]) -> None:
         self._next = monotonic() + (_ERASE_EVERY if self.erasing else _SHORTEN_EVERY)
-        done: Erasure = "held"
+        status: ScrubStatus = "held"
         try:
             if self.erasing:
-                done = self.unused.erase(connect())
+                status = self.unused.erase(connect())
             elif empty(connect()):
-                done = "done"
+                status = "done"
         except HoldfastError as error:
             self._database.noticed(error)
-        if done == "more":
+        if status == "more":
             self._next = 0.0
-        elif done == "done" and self.erasing:
+        elif status == "done" and self.erasing:
             self.erasing = False
             self._database.note("scrubbed")
-        elif done == "held" and not self._held:
+        elif status == "held" and not self._held:
             self._database.note("checkpoint_held", bytes=self._database.log_bytes())
-        self._held = done == "held"
+        self._held = status == "held"
 
     def finish(self, connection: Connection, until: float) -> None:
         """Erase what is left to erase, at most *until* then, and truncate the log."""
