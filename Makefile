@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 4
 
-.PHONY: serve test hosts models lint types docs bench soak torture proof audit lock clean
+.PHONY: serve test programs hosts models lint types docs bench soak torture proof audit lock clean
 
 serve: .venv/.installed
 	$(BIN)/holdfast serve
@@ -16,9 +16,11 @@ serve: .venv/.installed
 # The processes that tests start read compiled files, also where the environment forbids to write any.
 test torture: export PYTHONDONTWRITEBYTECODE =
 
-test: .venv/.tested
-	@.ci/programs $(BIN)/python
+test: programs
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+programs: .venv/.tested
+	@.ci/programs $(BIN)/python
 
 # Frameworks pin against one another and against what is tested above, so they have an environment of
 # their own, with every version written down: nothing is resolved.
@@ -74,7 +76,7 @@ soak: .venv/.tested
 
 # The long form of tests: random input with many examples, killed processes with many lives, power cut
 # at many moments, clients that act for long, each contract on every surface, every benchmark once.
-torture: .venv/.tested .venv/hosts/.installed .venv/peers/.installed
+torture: programs .venv/hosts/.installed .venv/peers/.installed
 	HOLDFAST_TORTURE_LIVES=1000 HOLDFAST_TORTURE_CUTS=5000 HOLDFAST_TORTURE_SECONDS=120 \
 	    $(BIN)/pytest -n 2 --timeout 7200 tests/torture
 	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest tests/doors/console/browser/test_lists.py
@@ -86,7 +88,7 @@ torture: .venv/.tested .venv/hosts/.installed .venv/peers/.installed
 	$(BIN)/pytest --timeout 600 tests/torture/wheel_install.py
 
 # Attacks all that is promised for about 100 minutes, and writes docs/proof.md.
-proof: .venv/.tested .venv/audit/.installed
+proof: programs .venv/audit/.installed
 	cd tests && ../$(BIN)/python -m torture.proof
 
 # Licences and known weaknesses of what the lock file names; a package that cannot be checked fails it.

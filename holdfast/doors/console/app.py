@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from time import perf_counter
 from typing import Any, Final
@@ -150,6 +150,24 @@ class _KeptForm(Struct, frozen=True):
     form: list[tuple[str, str]]
 
 
+@cache
+def _assets_and_templates() -> tuple[Assets, Environment]:
+    """Return the static files and templates, which all consoles of a process share."""
+    assets = Assets()
+    templates = Environment(
+        loader=PackageLoader("holdfast.doors.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    templates.filters.update(text.FILTERS)
+    shared: dict[str, Any] = {"url": address, "asset": assets.address, "charts": charts}
+    templates.globals.update(shared)
+    return assets, templates
+
+
 class Console:
     """The console of one server process; `prefix` is where it is mounted."""
 
@@ -160,19 +178,8 @@ class Console:
     def __init__(self, server: ConsoleServer, *, chat_models: Sequence[str] = ()) -> None:
         self._server, self._chat_models = server, tuple(chat_models)
         self._routes = ConsoleRoutes(self.routes())
-        self._assets = Assets()
+        self._assets, self._env = _assets_and_templates()
         activity.watch(server.hf.events)
-        self._env = Environment(
-            loader=PackageLoader("holdfast.doors.console"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._env.filters.update(text.FILTERS)
-        shared: dict[str, Any] = {"url": address, "asset": self._assets.address, "charts": charts}
-        self._env.globals.update(shared)
 
     def routes(self) -> tuple[ConsoleRoute, ...]:
         """Return every route but those of sign-in, sign-out and static files."""

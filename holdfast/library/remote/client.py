@@ -8,12 +8,14 @@ import logging
 import os
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
+from functools import cache
 from math import isfinite
 from typing import Literal, cast
 from urllib.parse import quote, urlencode
@@ -183,6 +185,12 @@ for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
     logging.getLogger(_name).addFilter(_is_foreign)
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the trusted certificates of this process, which take 20 ms to read."""
+    return httpx.create_ssl_context()
+
+
 @contextmanager
 def _request(*, writes: bool) -> Generator[None]:
     """Suppress the client library's logs, and map its errors to Unavailable."""
@@ -207,7 +215,11 @@ class Connections:
 
     def _new(self) -> httpx.Client:
         return httpx.Client(
-            base_url=self.url, timeout=_timeout(_ANSWERED), limits=_LIMITS, headers=_HEADERS
+            base_url=self.url,
+            timeout=_timeout(_ANSWERED),
+            limits=_LIMITS,
+            headers=_HEADERS,
+            verify=_tls(),
         )
 
     def client(self) -> httpx.Client:
