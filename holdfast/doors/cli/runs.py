@@ -354,8 +354,18 @@ def work(
 async def _worked(worker: "http.Worker", hf: Holdfast) -> None:
     """Let *worker* work until a signal; a second one ends its requests in flight."""
     loop, signals, ended = asyncio.get_running_loop(), count(), asyncio.Event()
+
+    def stop() -> None:
+        first = next(signals) == 0
+        worker.stop(GRACE if first else 0)
+        if first:
+            typer.echo(
+                f"Holdfast stops; requests in flight have {GRACE:g} s, or until a second signal.",
+                err=True,
+            )
+
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, lambda: worker.stop(GRACE if next(signals) == 0 else 0))
+        loop.add_signal_handler(each, stop)
     tending = asyncio.create_task(_tended(hf, ended))
     try:
         await worker.work()

@@ -155,6 +155,8 @@ def test_a_worker_that_stops_gives_back_what_it_does(
     with holdfast.open(database) as hf:
         next(hf.runs.follow(queued, types="model.requested"))
         working.process.send_signal(signal.SIGTERM)
+        assert working.process.stderr is not None
+        assert "or until a second signal" in working.process.stderr.readline()
         assert working.stop() == 0
 
         assert hf.runs.retrieve(queued).status == "queued"

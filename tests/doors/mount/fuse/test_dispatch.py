@@ -342,7 +342,7 @@ def test_who_waits_for_a_name_stops_nobody_else(
 def test_an_open_is_not_overtaken_by_two_renames(
     mounted: Mounted, toy: Toy, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.doors.mount.fuse.kernel.REOPEN_SECONDS", SECONDS)
+    monkeypatch.setattr("holdfast.doors.mount.fuse.kernel.REOPEN_SECONDS", 10.0)
     path, found = mounted.store / "a.md", toy.getattr
     looked_up, go_on = threading.Event(), threading.Event()
     reading: list[Future[bytes]] = []
