@@ -42,7 +42,7 @@ SLOW = (
 
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 1024**3:
-    # What tests store is synced thousands of times, and most of it is not about the disk.
+    # Each write of a test is synced, and few tests are about the disk.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 

@@ -187,7 +187,7 @@ for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the trusted certificates of this process, which take 20 ms to read."""
+    """Return the trusted certificates of this process, which take 26 ms to read."""
     return httpx.create_ssl_context()
 
 

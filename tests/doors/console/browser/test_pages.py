@@ -117,8 +117,11 @@ def test_a_page_shows_hostile_texts_to_everybody(
     expect(page.get_by_role("main", include_hidden=True)).to_have_count(1)
     found = {"light": axe()}
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    found["dark"] = axe("color-contrast")
     page.set_viewport_size(NARROW)
     found["narrow, dark"] = axe()
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    found["narrow"] = axe("color-contrast")
     assert {name: each for name, each in found.items() if each} == {}
     assert sideways(page) == 0
     page.set_viewport_size(WIDE)
