@@ -183,7 +183,10 @@ def every_error(kind: type[HoldfastError] = HoldfastError) -> list[type[Holdfast
     return [kind, *(each for below in ours for each in every_error(below))]
 
 
-@pytest.mark.parametrize("kind", sorted(every_error(), key=lambda kind: kind.__name__))
+EVERY_ERROR = sorted(every_error(), key=lambda each: each.__name__)
+
+
+@pytest.mark.parametrize("kind", EVERY_ERROR)
 def test_every_error_of_ours_exits_1_with_what_to_try(
     capsys: pytest.CaptureFixture[str], kind: type[HoldfastError]
 ) -> None:
