@@ -49,7 +49,10 @@ def ltm(hf: Holdfast) -> LongTermMemory:
 
 
 def statements(hf: Holdfast, call: Callable[[], object]) -> int:
-    """Return how many statements *call* had the engine run."""
+    """Return how many statements *call* had the engine run, after earlier background work."""
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-longterm":
+            thread.join(60)
     engine = cast("SQLiteEngine", hf.engine)
     before = engine.statements
     call()

@@ -385,16 +385,23 @@ def _log_of(path: str, first: int = 0) -> tuple[int | None, set[int]]:
         size, pages = file.xFileSize(), set[int]()
         if size < _LOG_HEADER.size:
             return None, pages
-        _, _, page_size, _, *salts = _LOG_HEADER.unpack(file.xRead(_LOG_HEADER.size, 0))
+        _, _, page_size, _, *salts = _read(file, _LOG_HEADER, 0)
         step = _FRAME.size + page_size
         for start in range(_LOG_HEADER.size + first * step, size - _FRAME.size, step):
-            page, _, *of_frame = _FRAME.unpack(file.xRead(_FRAME.size, start))
+            page, _, *of_frame = _read(file, _FRAME, start)
             if of_frame != salts:
                 break
             pages.add(page)
         return salts[0], pages
     finally:
         file.xClose()
+
+
+def _read(file: apsw.VFSFile, form: struct.Struct, start: int) -> tuple[int, ...]:
+    content = file.xRead(form.size, start)
+    if len(content) < form.size:
+        raise apsw.BusyError("Another connection truncated the log while it was read.")
+    return form.unpack(content)
 
 
 def zero(path: Path, pages: Iterable[int]) -> bool:

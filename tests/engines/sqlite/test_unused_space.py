@@ -1,6 +1,7 @@
 """Copies that SQLite leaves in unused space, the pages that hold them, and their erasure."""
 
 import errno
+import os
 import random
 import resource
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace as Row
 from unittest.mock import Mock
 
+import apsw
 import pytest
 from engines.sqlite.disk import faulty_disk
 
@@ -181,6 +183,30 @@ def test_all_pages_are_read_after_another_connection_truncated_a_log(
     assert engine.scrub() == Scrubbed(done=True)
 
     assert isinstance(read[0], range)
+
+
+@pytest.mark.parametrize("kept", [0, 100, 9_000])
+def test_a_log_that_is_truncated_while_it_is_read_is_erased_later(
+    engine: SQLiteEngine, kept: int, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Truncated(apsw.VFSFile):
+        def xFileSize(self) -> int:  # noqa: N802 - the name of the VFS
+            size = super().xFileSize()
+            os.truncate(f"{path}-wal", kept)
+            return size
+
+    fill_pages(engine, 10)
+    connection = connect(str(path), "writer")
+    assert maintenance.empty(connection)
+    fill_pages(engine, 10)
+    connection.raw.wal_checkpoint()
+    unused = maintenance.UnusedSpace()
+    with monkeypatch.context() as patch:
+        patch.setattr(apsw, "VFSFile", Truncated)
+        assert unused.erase(connection) == "held"
+
+    assert engine.scrub() == Scrubbed(done=True)
+    assert engine.all(Row, "select count(*) as n from filler") == [Row(n=20)]
 
 
 def fill_pages(engine: SQLiteEngine, pages: int) -> None:
