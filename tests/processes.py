@@ -18,26 +18,30 @@ IMPORTED = [
     "holdfast.engines.postgres",
     "holdfast.runtime.plans.dbos",
     "holdfast.runtime.runs.worker",
+    "holdfast.testing.contracts.engine",
     "contracts.worker",
     "runtime.lives",
 ]
 
 
 @cache
-def _context() -> ForkServerContext:
-    """Start the process that others are forked from."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
+def context() -> ForkServerContext:
+    """Return how processes are forked from one that is started at the first call.
+
+    There is one for each process: what it imports is decided once.
+    """
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(IMPORTED)
     with pytest.MonkeyPatch.context() as patch:
         # It imports before it is given the paths of this process.
         patch.setenv("PYTHONPATH", str(TESTS))
         forkserver.ensure_running()
-    return context
+    return found
 
 
 def begun(target: Callable[..., object], *arguments: object) -> ForkServerProcess:
     """Let *target* work on *arguments* in a process of its own."""
-    process = _context().Process(target=target, args=arguments)
+    process = context().Process(target=target, args=arguments)
     process.start()
     return process
 

@@ -152,6 +152,7 @@ def migrate(
     return applied
 
 
+@cache
 def release() -> str:
     """Return this release's version, as a database records it."""
     # Importing it costs more than opening a database, and only a new database needs it.

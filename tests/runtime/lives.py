@@ -1,7 +1,6 @@
 """Runs of every kind in processes of their own, which are killed and gone on with."""
 
 import asyncio
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -13,6 +12,7 @@ from signal import SIGKILL, Signals, pthread_kill
 from threading import RLock, get_ident
 from typing import Any, Literal, TypeAlias
 
+import processes
 from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
@@ -407,17 +407,9 @@ def watch(life: Life) -> None:
     passing(FileLog, "append")
 
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.plans.executor", "holdfast.library.open"]
-)
-
-
 def begun(kind: str, target: str, life: Life) -> ForkServerProcess:
     """Begin *life* of *kind* in another process."""
-    process = FORKED.Process(target=live, args=(kind, target, life))
-    process.start()
-    return process
+    return processes.begun(live, kind, target, life)
 
 
 def killed(kind: str, target: str, life: Life) -> None:

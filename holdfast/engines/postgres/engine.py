@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from importlib.metadata import version
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, LiteralString, TypeVar, cast
@@ -26,7 +25,7 @@ from holdfast.engines.base import (
     Transaction,
     check_outside,
 )
-from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
+from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate, release
 from holdfast.engines.postgres.batches import PendingWrite
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.feed import CHANNEL
@@ -236,7 +235,7 @@ class PostgresGround:
     def record(self, migration: Migration) -> None:
         """Record, within `locked`, that *migration* was applied."""
         at = to_microseconds(self._clock.now())
-        row = (migration.number, migration.name, migration.sha256, at, version("holdfast"))
+        row = (migration.number, migration.name, migration.sha256, at, release())
         self._connection.execute(_RECORD, row)
 
     def keep_copy(self, number: int) -> None:

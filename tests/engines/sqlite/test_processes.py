@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace as Row
 
 import pytest
+from processes import context
 
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import connect
@@ -15,8 +16,6 @@ from holdfast.ground.errors import Unavailable
 from holdfast.testing.contracts.engine import SCRATCH, noting, putting
 from holdfast.testing.fakes import FrozenClock
 
-apart = multiprocessing.get_context("forkserver")
-apart.set_forkserver_preload(["holdfast.engines.sqlite", "holdfast.testing.contracts.engine"])
 fork = multiprocessing.get_context("fork")
 
 
@@ -76,7 +75,7 @@ def number(engine: SQLiteEngine, key: str) -> int:
 
 
 def test_four_processes_of_four_threads_lose_nothing(engine: SQLiteEngine, path: Path):
-    processes = [apart.Process(target=count_in_a_process, args=(path, 4, 25)) for _ in range(4)]
+    processes = [context().Process(target=count_in_a_process, args=(path, 4, 25)) for _ in range(4)]
 
     for process in processes:
         process.start()
@@ -89,8 +88,8 @@ def test_four_processes_of_four_threads_lose_nothing(engine: SQLiteEngine, path:
 
 @pytest.mark.parametrize("life", range(3))
 def test_what_was_acknowledged_survives_a_kill(engine: SQLiteEngine, path: Path, life: int):
-    heard, said = apart.Pipe(duplex=False)
-    process = apart.Process(target=count_until_killed, args=(path, said))
+    heard, said = context().Pipe(duplex=False)
+    process = context().Process(target=count_until_killed, args=(path, said))
     process.start()
     said.close()
 
@@ -113,8 +112,8 @@ def test_what_was_acknowledged_survives_a_kill(engine: SQLiteEngine, path: Path,
 
 
 def test_a_writer_waits_for_another_program_s_lock(engine: SQLiteEngine, path: Path):
-    here, there = apart.Pipe()
-    process = apart.Process(target=hold_the_lock, args=(path, there))
+    here, there = context().Pipe()
+    process = context().Process(target=hold_the_lock, args=(path, there))
     process.start()
     assert here.recv() == "held"
 
@@ -129,8 +128,8 @@ def test_a_writer_waits_for_another_program_s_lock(engine: SQLiteEngine, path: P
 def test_a_lock_held_beyond_the_deadline_is_busy_and_nothing_was_written(
     engine: SQLiteEngine, path: Path
 ):
-    here, there = apart.Pipe()
-    process = apart.Process(target=hold_the_lock, args=(path, there))
+    here, there = context().Pipe()
+    process = context().Process(target=hold_the_lock, args=(path, there))
     process.start()
     assert here.recv() == "held"
     sql = engine.queries(SCRATCH)
@@ -231,7 +230,7 @@ def test_what_is_in_memory_stays_with_the_parent():
 
 def test_a_change_made_elsewhere_reaches_a_feed_here(engine: SQLiteEngine, path: Path):
     feed = engine.feed()
-    process = apart.Process(target=note_in_a_process, args=(path,))
+    process = context().Process(target=note_in_a_process, args=(path,))
 
     process.start()
     came = feed.poll(60)
@@ -264,7 +263,7 @@ def watchers() -> list[threading.Thread]:
 
 def test_two_processes_that_open_a_new_file_together_both_succeed(tmp_path: Path):
     path = tmp_path / "new.db"
-    processes = [apart.Process(target=note_in_a_process, args=(path,)) for _ in range(4)]
+    processes = [context().Process(target=note_in_a_process, args=(path,)) for _ in range(4)]
 
     for process in processes:
         process.start()

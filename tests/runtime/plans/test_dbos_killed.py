@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,6 +9,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 from contracts.worker import harbour
 from runtime.lives import KINDS, Death, Life, watch
@@ -26,10 +26,6 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import ScriptedModel
 from holdfast.testing.serving import new_workspace
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["holdfast.testing.scripted", "holdfast.runtime.plans.dbos", "holdfast.library.open"]
-)
 LONG = timedelta(seconds=61)
 """Longer than a lease."""
 
@@ -97,9 +93,7 @@ def live(kind: str, target: str, lives: int, life: Life) -> None:
 
 def begun(kind: str, target: str, lives: int, life: Life) -> ForkServerProcess:
     """Begin *life* in another process."""
-    process = FORKED.Process(target=live, args=(kind, target, lives, life))
-    process.start()
-    return process
+    return processes.begun(live, kind, target, lives, life)
 
 
 def killed(kind: str, target: str, lives: int, life: Life) -> None:
