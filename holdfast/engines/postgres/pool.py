@@ -192,7 +192,8 @@ class Pool:
                 self._unmake()
                 raise
             else:
-                reconnected, self._lost_since = self._lost_since, False
+                with self._mutex:
+                    reconnected, self._lost_since = self._lost_since, False
                 if reconnected:
                     self.reconnected()
                 return wire
