@@ -71,7 +71,7 @@ def parts(share: float) -> list[Part]:
                 "torture/test_durable_killed.py",
                 "torture/test_longterm_killed.py",
             ),
-            {"HOLDFAST_TORTURE_LIVES": scaled(2_800)},
+            {"HOLDFAST_TORTURE_LIVES": scaled(3_600)},
         ),
         Part("runs killed and stopped", ("torture/test_runs_*.py",), whole),
         Part(

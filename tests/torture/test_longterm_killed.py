@@ -14,7 +14,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
-LIVES_EACH = max(3, LIVES // 4)
+LIVES_EACH = max(3, LIVES // 8)
 """Half a second each."""
 LINES = (40, 0, 400, 1, 1_500)
 """How much a writer does before it is killed, life by life."""
