@@ -14,8 +14,6 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 
 LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "3"))
-LIVES_EACH = max(3, LIVES // 8)
-"""Half a second each."""
 LINES = (40, 0, 400, 1, 1_500)
 """How much a writer does before it is killed, life by life."""
 SHORTLY = 0.05
@@ -88,8 +86,8 @@ def acknowledged(said: Iterable[Said]) -> int:
 def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left_on_sqlite(
     sqlite_file: Path, zygote: Zygote
 ) -> None:
-    chance, done, erased = random.Random(LIVES), 0, 0
-    for life in range(LIVES_EACH):
+    chance, done, erased, lives = random.Random(LIVES), 0, 0, max(3, LIVES // 8)
+    for life in range(lives):
         # A file of its own for some lives: each is read whole after each of them.
         path = sqlite_file.parent / str(life // LIVES_OF_A_FILE) / sqlite_file.name
         path.parent.mkdir(exist_ok=True)
@@ -102,20 +100,20 @@ def test_nothing_acknowledged_is_lost_and_nothing_forgotten_is_left_on_sqlite(
         assert {mark for mark in marks if mark in files} == set()
         with holdfast.open(path) as hf:
             hf.forget_user(f"life{life}")
-    assert done > LIVES_EACH
-    counted("kills", LIVES_EACH)
+    assert done > lives
+    counted("kills", lives)
     counted("acknowledged writes compared after a kill", done)
     counted("erased texts looked for in every file", erased)
 
 
 @pytest.mark.timeout(60 + 10 * LIVES)
 def test_nothing_acknowledged_is_lost_on_postgres(fresh_postgres_url: str, zygote: Zygote) -> None:
-    chance, done = random.Random(LIVES), 0
-    for life in range(LIVES_EACH):
+    chance, done, lives = random.Random(LIVES), 0, max(3, LIVES // 24)
+    for life in range(lives):
         done += acknowledged(check_one_life(zygote, fresh_postgres_url, life, chance))
         with holdfast.open(fresh_postgres_url) as hf:
             hf.forget_user(f"life{life}")
 
-    assert done > LIVES_EACH
-    counted("kills", LIVES_EACH)
+    assert done > lives
+    counted("kills", lives)
     counted("acknowledged writes compared after a kill", done)
