@@ -137,6 +137,28 @@ class ConsolidationContract(GivenAUser):
         with pytest.raises(Conflict):
             hf.consolidations.undo(job.id)
 
+    @pytest.mark.surface("file", "undoing is stored")
+    @pytest.mark.parametrize("together", [True, False])
+    def test_changes_that_share_an_item_are_undone_and_keep_nothing(
+        self, hf: Holdfast, ltm: LongTermMemory, clock: FrozenClock, *, together: bool
+    ) -> None:
+        for city in ("Lisbon", "Madrid", "Vienna"):
+            kept(ltm, f"Lives in {city}")
+            clock.tick(HOUR)
+        before = {each.id: untimed(each) for each in ltm.list(include_superseded=True).data}
+        job = proposed(hf)
+        of_lisbon, of_madrid = changes(job, "supersede")
+        parts = [None] if together else [[of_lisbon.id], [of_madrid.id]]
+        applied = [hf.consolidations.accept(job.id, only=each) for each in parts]
+        assert live(ltm) == ["Lives in Vienna"]
+
+        for each in reversed(applied):
+            clock.tick(HOUR)
+            assert hf.consolidations.undo(each.id).kept == ()
+
+        after = {each.id: untimed(each) for each in ltm.list(include_superseded=True).data}
+        assert after == before
+
     @pytest.mark.usefixtures("pair")
     def test_a_change_of_an_item_that_moved_is_refused_alone(
         self, hf: Holdfast, ltm: LongTermMemory, clock: FrozenClock

@@ -54,10 +54,13 @@ class ItemImage(Struct, frozen=True, kw_only=True):
         return self.superseded_at is None and self.held is None
 
     def same(self, other: "ItemImage") -> bool:
-        """Check whether both are the same but for access marks."""
-        unmarked = {"last_accessed_at": None, "access_count": None}
-        return msgspec.structs.replace(self, **unmarked) == msgspec.structs.replace(
-            other, **unmarked
+        """Check whether both are the same but for access marks and the time of the last change.
+
+        That is later where a later change was undone, which left it as it was.
+        """
+        timeless = {"updated_at": 0, "last_accessed_at": None, "access_count": None}
+        return msgspec.structs.replace(self, **timeless) == msgspec.structs.replace(
+            other, **timeless
         )
 
 
