@@ -89,6 +89,7 @@ class TestUnderLoad:
     @pytest.fixture
     def busy(self, hf: Holdfast, store: Store) -> Callable[[], Callable[[], int]]:
         """Start writers, and return what ends them and says how much they wrote."""
+        hf.memory_stores.configure(memories_cap=10_000)
 
         def start() -> Callable[[], int]:
             over, wrote = threading.Event(), threading.Semaphore(0)
