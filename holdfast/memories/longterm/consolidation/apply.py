@@ -54,9 +54,9 @@ class ItemImage(Struct, frozen=True, kw_only=True):
         return self.superseded_at is None and self.held is None
 
     def same(self, other: "ItemImage") -> bool:
-        """Check whether both are the same but for access marks and the time of the last change.
+        """Check whether both are the same but for access marks and the last change's time.
 
-        That is later where a later change was undone, which left it as it was.
+        That is later where a later change was undone, which left the item as it was.
         """
         timeless = {"updated_at": 0, "last_accessed_at": None, "access_count": None}
         return msgspec.structs.replace(self, **timeless) == msgspec.structs.replace(
