@@ -26,9 +26,9 @@ IMPORTED = [
 
 @cache
 def context() -> ForkServerContext:
-    """Return how processes are forked from one that is started at the first call.
+    """Return the context whose processes are forked from one server.
 
-    There is one for each process: what it imports is decided once.
+    The first call starts the server, which imports what all of its processes need.
     """
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(IMPORTED)

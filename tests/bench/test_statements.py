@@ -53,6 +53,7 @@ def statements(hf: Holdfast, call: Callable[[], object]) -> int:
     for thread in threading.enumerate():
         if thread.name == "holdfast-longterm":
             thread.join(60)
+            assert not thread.is_alive()
     engine = cast("SQLiteEngine", hf.engine)
     before = engine.statements
     call()

@@ -190,7 +190,7 @@ def test_a_log_that_is_truncated_while_it_is_read_is_erased_later(
     engine: SQLiteEngine, kept: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     class Truncated(apsw.VFSFile):
-        def xFileSize(self) -> int:  # noqa: N802 - the name of the VFS
+        def xFileSize(self) -> int:  # noqa: N802 - SQLite's name
             size = super().xFileSize()
             os.truncate(f"{path}-wal", kept)
             return size

@@ -98,7 +98,7 @@ class TestOfDurableMemory:
         assert check[1].startswith("1 entries and 1 runs are over and still there, for ")
 
         hf.sweep()
-        hf.engine.scrub()
+        assert hf.engine.scrub().done
         assert unwell(hf) == {}
         assert said(hf)["durable sweep"].says == "nothing has expired"
 

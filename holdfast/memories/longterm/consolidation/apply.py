@@ -56,7 +56,7 @@ class ItemImage(Struct, frozen=True, kw_only=True):
     def same(self, other: "ItemImage") -> bool:
         """Check whether both are the same but for access marks and the last change's time.
 
-        That is later where a later change was undone, which left the item as it was.
+        Undoing a later change sets that time again, though the item is as it was before.
         """
         timeless = {"updated_at": 0, "last_accessed_at": None, "access_count": None}
         return msgspec.structs.replace(self, **timeless) == msgspec.structs.replace(

@@ -132,8 +132,10 @@ class NameRules(FileRules):
             both = [moved, *step(new, head, after)]
             due.append((source, [[moved], [Did("modified", new, after)], both]))
         else:
-            # An empty file that somebody may still write waits for the last of them.
-            waits = kind is Kind.PLAIN or (bool(table.writers(source)) and not after)
+            # Nothing was written by those who still may: that waits for the last of them.
+            writers = table.writers(source)
+            idle = bool(writers) and not any(each.wrote for each in writers)
+            waits = kind is Kind.PLAIN or (idle and not after)
             later: list[Outcome] = [[]] if waits else []
             due.append((File(new), [[Did("created", new, after)], *later]))
         self.mount.core.rename(f"/notes{old}", f"/notes{new}")
