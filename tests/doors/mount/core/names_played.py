@@ -29,6 +29,7 @@ class NameRules(FileRules):
             if not file.waits and table.trouble != "lost" and file.memory in table.heads:
                 with refused(EIO):
                     self.mount.core.unlink(f"/notes{path}")
+                file.asked = True
                 table.expect()
             return
         outcomes = self._unlinked(file)
@@ -94,6 +95,7 @@ class NameRules(FileRules):
         elif target is None and source.content is None and table.trouble != "lost":
             with refused(EIO):
                 self.mount.core.rename(f"/notes{old}", f"/notes{new}")
+            source.asked = True
             table.expect()
 
     def _can_rename(self, source: File, new: str, target: File | None) -> bool:
@@ -132,10 +134,9 @@ class NameRules(FileRules):
             both = [moved, *step(new, head, after)]
             due.append((source, [[moved], [Did("modified", new, after)], both]))
         else:
-            # Nothing was written by those who still may: that waits for the last of them.
+            # An empty file that may still be written waits for the last who may write it.
             writers = table.writers(source)
-            idle = bool(writers) and not any(each.wrote for each in writers)
-            waits = kind is Kind.PLAIN or (idle and not after)
+            waits = kind is Kind.PLAIN or (bool(writers) and not after)
             later: list[Outcome] = [[]] if waits else []
             due.append((File(new), [[Did("created", new, after)], *later]))
         self.mount.core.rename(f"/notes{old}", f"/notes{new}")

@@ -196,7 +196,7 @@ class Table:
 
     def saved(self, file: File) -> None:
         """Draw *file* as its memory is."""
-        file.content, file.spooled, file.touched = None, None, False
+        file.content, file.spooled, file.touched, file.asked = None, None, False, False
         file.sent.clear()
         for each in self.handles(file):
             each.wrote = False
@@ -245,7 +245,8 @@ class Table:
         with refused(EIO):
             act()
         if trouble == "lost" and not file.sent:
-            self.expect((file, [step(file.path or "", self.head(file), content)]))
+            unsent: list[Outcome] = [[]] if file.asked else []
+            self.expect((file, [step(file.path or "", self.head(file), content), *unsent]))
         else:
             self.expect()
         file.sent.append(Sent(file.how, file.base, content, trouble))
@@ -273,7 +274,8 @@ class Table:
         if content is None or file.kind is Kind.SCRATCH:
             return True
         if not is_text(content):
-            return alone and not file.waits and file.spooled is None
+            answered = not (file.asked and self.trouble)
+            return alone and answered and not file.waits and file.spooled is None
         if file.kind is Kind.TRANSIENT:
             return True
         if len(file.sent) > 3:
