@@ -1,3 +1,3 @@
 from holdfast.engines.postgres import PostgresEngine as PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine as SQLiteEngine
-from holdfast.engines.sqlite.database import resolve as resolve
+from holdfast.engines.sqlite.target import resolve as resolve

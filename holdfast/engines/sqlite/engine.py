@@ -29,10 +29,11 @@ from holdfast.engines.base import (
     check_outside,
 )
 from holdfast.engines.sqlite.connection import Connection, Params
-from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
+from holdfast.engines.sqlite.database import Database, open_database
 from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.maintenance import LONG, ScrubStatus, rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
+from holdfast.engines.sqlite.target import file_system, resolve
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.writer import Writer

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, scalar
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.database import MEMORY
 from holdfast.engines.sqlite.maintenance import copy_whole
+from holdfast.engines.sqlite.target import MEMORY
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY

@@ -10,8 +10,8 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, EngineStatus, Reader, scalar
 from holdfast.engines.migrate import known
 from holdfast.engines.sqlite.connection import APPLICATION_ID
-from holdfast.engines.sqlite.database import RISKY
 from holdfast.engines.sqlite.maintenance import holders
+from holdfast.engines.sqlite.target import RISKY
 from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY

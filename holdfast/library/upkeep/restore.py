@@ -18,8 +18,8 @@ from msgspec import Struct
 from holdfast import engines
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.database import resolve
 from holdfast.engines.sqlite.maintenance import alone
+from holdfast.engines.sqlite.target import resolve
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY

@@ -17,7 +17,8 @@ from engines.sqlite.disk import after_power_loss, recorded_steps
 from holdfast.engines.migrate import Migration, known, migrate
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
-from holdfast.engines.sqlite.database import JOURNAL_MAGIC, SQLiteGround, file_system, resolve
+from holdfast.engines.sqlite.database import SQLiteGround
+from holdfast.engines.sqlite.target import JOURNAL_MAGIC, file_system, resolve
 from holdfast.ground.errors import (
     Corrupt,
     EngineFault,
