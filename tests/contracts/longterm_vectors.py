@@ -1,7 +1,9 @@
 """Contract of semantic recall in long-term memory, with any vector provider."""
 
+import struct
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -427,3 +429,21 @@ def tick(hf: Holdfast, ltm: LongTermMemory) -> None:
 def spoken(*lines: str) -> list[Turn]:
     """Return turns of the user's."""
     return [said(line) for line in lines]
+
+
+def stored_bytes(file: Path) -> bytes:
+    """Return the bytes of *file*, which are none once it is deleted.
+
+    Of a file of an index of Chroma it is the part with elements: an index without any is written
+    as memory that was never initialised (`MALLOC_PERTURB_` shows it), so that the file may hold
+    whatever the process held before, of other collections too.
+    """
+    try:
+        found = file.read_bytes()
+        if file.name == "data_level0.bin":
+            header = file.with_name("header.bin").read_bytes()
+            _, _, _, elements, size = struct.unpack_from("<i4Q", header)
+            return found[: elements * size]
+    except FileNotFoundError:
+        return b""
+    return found

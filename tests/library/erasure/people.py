@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from contracts.longterm_vectors import stored_bytes
+
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.memories.run.memory import RunMemory
@@ -96,7 +98,7 @@ def files_with(folder: Path, mark: str) -> list[str]:
     return [
         each.name
         for each in folder.rglob("*")
-        if each.is_file() and ".replaced-" not in each.name and mark.encode() in each.read_bytes()
+        if each.is_file() and ".replaced-" not in each.name and mark.encode() in stored_bytes(each)
     ]
 
 

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
 from contracts.longterm_items import capped, kept, memory_of, said
-from contracts.longterm_vectors import SECONDS, until
+from contracts.longterm_vectors import SECONDS, stored_bytes, until
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
@@ -185,22 +184,4 @@ def holding(folder: Path, mark: bytes) -> list[str]:
     """Return the files in *folder* that hold *mark*; one that is deleted meanwhile does not."""
     # os.walk passes over a folder that is deleted meanwhile, which Path.rglob raises.
     found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
-    return [file.name for file in found if mark in content(file)]
-
-
-def content(file: Path) -> bytes:
-    """Return the bytes of *file*, which are none once it is deleted.
-
-    Of a file of an index of Chroma it is the part with elements: an index without any is written
-    as memory that was never initialised (`MALLOC_PERTURB_` shows it), so that the file may hold
-    whatever the process held before, of other collections too.
-    """
-    try:
-        found = file.read_bytes()
-        if file.name == "data_level0.bin":
-            header = file.with_name("header.bin").read_bytes()
-            _, _, _, elements, size = struct.unpack_from("<i4Q", header)
-            return found[: elements * size]
-    except FileNotFoundError:
-        return b""
-    return found
+    return [file.name for file in found if mark in stored_bytes(file)]
