@@ -258,6 +258,11 @@ DEFECTS = (
         "tests/memories/longterm/test_vector_services.py"
         "::test_vectors_of_an_earlier_model_are_replaced_though_the_service_failed_meanwhile",
     ),
+    Defect(
+        "A restored backup brought a forgotten item back if one like it was remembered since",
+        "tests/library/upkeep/test_longterm.py"
+        "::test_an_item_forgotten_since_a_backup_stays_so_though_one_like_it_was_remembered",
+    ),
     # Faults of the disk
     Defect(
         "A write on SQLite whose sync failed was acknowledged though it was in memory alone",

@@ -773,7 +773,13 @@ set at = excluded.at, terms = excluded.terms, fingerprint = excluded.fingerprint
 select id, at, terms, fingerprint
 from ltm_tombstones
 where workspace = :workspace and collection = :collection
+    and (length(terms) > 0 or fingerprint is not null)
 order by id
+
+-- allow_again --
+-- The id stays, so that no older backup brings the row itself back.
+update ltm_tombstones set terms = :none, fingerprint = null
+where workspace = :workspace and collection = :collection and id = :id
 
 -- unbury --
 delete from ltm_tombstones

@@ -136,6 +136,27 @@ def test_a_user_forgotten_since_a_backup_stays_forgotten_when_it_is_restored(
         assert hf.verify().findings == ()
 
 
+def test_an_item_forgotten_since_a_backup_stays_so_though_one_like_it_was_remembered(
+    target: str, tmp_path: Path
+) -> None:
+    backup = tmp_path / "b.db"
+    with opened(target) as hf:
+        ltm = memory_of(hf, "ada")
+        kept(ltm, "Drinks tea")
+        forgotten = kept(ltm, "Has a parrot called Rio")
+        hf.backup(backup)
+        ltm.forget(forgotten.id)
+        kept(ltm, "Has a blue parrot called Rio")
+
+    restored = restore(backup, target, replace=True)
+
+    with opened(target) as hf:
+        ltm = memory_of(hf, "ada")
+        assert restored.forgotten == 1
+        assert [each["text"] for each in ltm.export()] == ["Drinks tea"]
+        assert hf.verify().findings == ()
+
+
 def test_a_user_stays_forgotten_though_an_older_backup_is_restored_after_another(
     target: str, tmp_path: Path
 ) -> None:
