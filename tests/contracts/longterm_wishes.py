@@ -52,6 +52,7 @@ def waiting_events(hf: Holdfast) -> Generator[list[Event]]:
     off()
 
 
+@pytest.mark.embedded("a server needs leave for each model: TestOverHTTP gives it")
 class WishByNameContract:
     """What also holds through a server, where an extractor is a name. Give it `hf`."""
 
@@ -139,6 +140,7 @@ class WishByNameContract:
         assert (ltm.status().pending_extraction, ltm.status().unmined) == (3, 0)
 
 
+@pytest.mark.embedded("a function is no model of a server")
 class LongTermWishContract(WishByNameContract):
     """Subclass it, and give it `hf` and `clock`."""
 

@@ -235,6 +235,7 @@ class StoresTrustContract(GivenAStore):
         back = versions.restore(own.memory_version_id, memory_store_id=store.id)
         assert trust(back) == ("said", None)
 
+    @pytest.mark.embedded("verify reads where the database is")
     def test_a_redacted_version_keeps_its_tier_and_no_origin(
         self, hf: Holdfast, store: Store
     ) -> None:

@@ -330,6 +330,7 @@ class WorkerClaimContract(GivenAWorker):
 
         assert asyncio.run(work()) == (2, 2)
 
+    @pytest.mark.embedded("limits of queues are set where the worker is")
     def test_a_queue_may_have_a_limit_for_each_worker(self, hf: Holdfast, made: Made) -> None:
         slow, _ = waiting()
         hf.runs.configure_queue("narrow", per_worker=1)
@@ -347,6 +348,7 @@ class WorkerClaimContract(GivenAWorker):
 
         assert asyncio.run(work()) == (2, 2)
 
+    @pytest.mark.embedded("limits of queues are set where the worker is")
     @pytest.mark.parametrize(
         ("field", "limits"),
         [
@@ -559,6 +561,7 @@ class WorkerFailureContract(GivenAWorker):
 class WorkerStopContract(GivenAWorker):
     """A worker that stops gives its runs back; one that is lost loses them to another."""
 
+    @pytest.mark.embedded("runs are looked at where their rows are")
     @pytest.mark.parametrize("kind", ["workflow", "network", "agent"])
     def test_a_stopped_worker_gives_its_runs_back(
         self, hf: Holdfast, made: Made, kind: str
@@ -599,6 +602,7 @@ class WorkerStopContract(GivenAWorker):
         ada = Agent("held", instructions="", model=model)
         return (ada if kind == "agent" else Network("held", [ada], router=lambda _: "held")), begun
 
+    @pytest.mark.embedded("runs are looked at where their rows are")
     def test_a_run_that_was_given_back_is_taken_by_another(self, hf: Holdfast, made: Made) -> None:
         self.test_a_stopped_worker_gives_its_runs_back(hf, made, "workflow")
 

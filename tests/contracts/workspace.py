@@ -222,6 +222,7 @@ class ActivityContract:
             session.activity()
 
 
+@pytest.mark.embedded("events are written where the engine is")
 class LongActivityContract:
     """One call looks at a bounded number of rows."""
 
