@@ -136,6 +136,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     tests: int = 0
     failed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    reason: str = ""
+    """The last that a program which failed wrote to its standard error."""
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,11 +169,22 @@ def run(part: Part, folder: Path) -> Outcome:
     before = load()
     sys.stdout.write(f"\n== {part.name}\n")
     sys.stdout.flush()
-    code = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **counts, **part.environment}, check=False
-    ).returncode
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **counts, **part.environment},
+        stderr=subprocess.PIPE if part.command else None,
+        text=True,
+        check=False,
+    )
+    sys.stderr.write(done.stderr or "")
+    said = [each for each in (done.stderr or "").splitlines() if each[:5] != "make:"]
     outcome = Outcome(
-        name=part.name, ok=code == 0, seconds=monotonic() - begun, load=(before, load())
+        name=part.name,
+        ok=done.returncode == 0,
+        seconds=monotonic() - begun,
+        load=(before, load()),
+        reason=said[-1].strip() if done.returncode and said else "",
     )
     return read_report(report, outcome) if report.exists() else outcome
 
@@ -370,7 +383,7 @@ def _lines(
     planned: int,
     about: Mapping[str, str],
 ) -> Iterator[str]:
-    sums, failed = total(counts), [each.name for each in outcomes if not each.ok]
+    sums, failed = total(counts), [each for each in outcomes if not each.ok]
     yield "# Proof"
     yield ""
     yield _verdict(outcomes, counts, share, planned)
@@ -435,7 +448,8 @@ def _lines(
     )
     yield ""
     yield from _listed("Failed:", [f"`{test}`" for each in outcomes for test in each.failed])
-    yield from _listed("Failed as a whole:", [each for each in failed if each])
+    whole = [f"{each.name}: {each.reason}" if each.reason else each.name for each in failed]
+    yield from _listed("Failed as a whole:", whole)
     yield from _listed("Skipped:", [reason for each in outcomes for reason in each.skipped])
     yield "## Not covered"
     yield ""

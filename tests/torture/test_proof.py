@@ -1,6 +1,7 @@
 """The page of proof says what was done, what failed, and what was done less than it should."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from torture.proof import (
     TARGETS,
     Count,
     Outcome,
+    Part,
     counts_of,
     found,
     missed,
     page,
     parts,
     read_report,
+    run,
 )
 
 ABOUT = {"machine": "two cores"}
@@ -97,6 +100,17 @@ def test_what_is_counted_is_read_with_its_test(
         Count(what="kills", count=3, test=here),
         Count(what="faults", count=4, test=here, detail={"errno": "EIO"}),
     ]
+
+
+def test_a_program_that_fails_is_named_with_the_last_that_it_said(tmp_path: Path) -> None:
+    says = "import sys; print('make: *** stopped', file=sys.stderr); sys.exit(2)"
+    program = f"import sys; print('1 package could not be checked', file=sys.stderr); {says}"
+
+    broken = run(Part("supply chain", command=(sys.executable, "-c", program)), tmp_path)
+
+    text = page([broken], ENOUGH, share=1, planned=1, about=ABOUT)
+    assert not broken.ok
+    assert "- supply chain: 1 package could not be checked" in text.splitlines()
 
 
 def test_a_report_of_pytest_is_read_whole(tmp_path: Path) -> None:
