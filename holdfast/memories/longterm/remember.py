@@ -218,7 +218,7 @@ def turns_there(unit: CollectionTransaction, ids: Iterable[str]) -> list[Linked]
 
 
 def allow_again(unit: CollectionTransaction, text: Ready) -> None:
-    """Blank the tombstones of what is like *text*, which is remembered: it may be mined again."""
+    """Let what is like *text* be mined again: blank its tombstones."""
     if not unit.there.buried:
         return
     terms = terms_hash(unit.secret, text.said.terms)
