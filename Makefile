@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= 4
+JOBS ?= 3
 
 .PHONY: serve test programs hosts models lint types docs bench soak torture proof audit lock clean
 
