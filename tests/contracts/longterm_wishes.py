@@ -52,7 +52,7 @@ def waiting_events(hf: Holdfast) -> Generator[list[Event]]:
     off()
 
 
-@pytest.mark.embedded("a server needs leave for each model: TestOverHTTP gives it")
+@pytest.mark.embedded("a server must be started with --allow-model: TestOverHTTP does that")
 class WishByNameContract:
     """What also holds through a server, where an extractor is a name. Give it `hf`."""
 

@@ -137,7 +137,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     reason: str = ""
-    """The last that a program which failed wrote to its standard error."""
+    """Last line that a failed program wrote to its standard error, without those of make."""
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,13 +178,13 @@ def run(part: Part, folder: Path) -> Outcome:
         check=False,
     )
     sys.stderr.write(done.stderr or "")
-    said = [each for each in (done.stderr or "").splitlines() if each[:5] != "make:"]
+    lines = [each for each in (done.stderr or "").splitlines() if not each.startswith("make")]
     outcome = Outcome(
         name=part.name,
         ok=done.returncode == 0,
         seconds=monotonic() - begun,
         load=(before, load()),
-        reason=said[-1].strip() if done.returncode and said else "",
+        reason=lines[-1].strip() if done.returncode and lines else "",
     )
     return read_report(report, outcome) if report.exists() else outcome
 

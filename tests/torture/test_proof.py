@@ -102,8 +102,8 @@ def test_what_is_counted_is_read_with_its_test(
     ]
 
 
-def test_a_program_that_fails_is_named_with_the_last_that_it_said(tmp_path: Path) -> None:
-    says = "import sys; print('make: *** stopped', file=sys.stderr); sys.exit(2)"
+def test_a_program_that_fails_is_named_with_its_last_line(tmp_path: Path) -> None:
+    says = "import sys; print('make[2]: *** stopped', file=sys.stderr); sys.exit(2)"
     program = f"import sys; print('1 package could not be checked', file=sys.stderr); {says}"
 
     broken = run(Part("supply chain", command=(sys.executable, "-c", program)), tmp_path)

@@ -346,7 +346,7 @@ class SQLiteGround:
         self._connection, self._clock = connection, clock
 
     def copy_schema(self) -> tuple[Migration, ...]:
-        """Give a new database in memory the schema of another: faster than `migrate`."""
+        """Copy this release's schema into a new database in memory; faster than `migrate`."""
         source = apsw.Connection(MEMORY)
         source.deserialize("main", _migrated())  # pyright: ignore[reportUnknownMemberType] - untyped
         with self._connection.raw.backup("main", source, "main") as copy:

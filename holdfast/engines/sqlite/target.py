@@ -1,4 +1,4 @@
-"""Resolve the target of a SQLite engine, and tell whose file is there."""
+"""Resolve the file that a SQLite engine opens, and check whose database it is."""
 
 import errno
 import os

@@ -776,7 +776,7 @@ where workspace = :workspace and collection = :collection
     and (length(terms) > 0 or fingerprint is not null)
 order by id
 
--- allow_again --
+-- blank_tombstone --
 -- The id stays, so that no older backup brings the row itself back.
 update ltm_tombstones set terms = :none, fingerprint = null
 where workspace = :workspace and collection = :collection and id = :id

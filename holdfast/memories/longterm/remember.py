@@ -94,7 +94,7 @@ def remember(context: CollectionContext, request: ItemRequest) -> Remembered:
         done = store(unit, kept, prepared, trust, meant=means)
         done = replace(done, reasons=(*found.redacted, *done.reasons))
         if done.outcome != "held":
-            allow_again(unit, prepared)
+            blank_tombstones(unit, prepared)
         unit.close()
         return done
 
@@ -217,14 +217,14 @@ def turns_there(unit: CollectionTransaction, ids: Iterable[str]) -> list[Linked]
     return unit.tx.all(Linked, unit.sql.turns_by_id, collection=unit.number, ids=named)
 
 
-def allow_again(unit: CollectionTransaction, text: Ready) -> None:
-    """Let what is like *text* be mined again: blank its tombstones."""
+def blank_tombstones(unit: CollectionTransaction, text: Ready) -> None:
+    """Blank the tombstones of rows like *text*, so that it may be mined again."""
     if not unit.there.buried:
         return
     terms = terms_hash(unit.secret, text.said.terms)
     for grave in graves(unit):
         if alike(terms, grave.terms):
-            unit.tx.send(unit.sql.allow_again, collection=unit.number, id=grave.id, none=b"")
+            unit.tx.send(unit.sql.blank_tombstone, collection=unit.number, id=grave.id, none=b"")
 
 
 def graves(unit: CollectionTransaction) -> list[Grave]:

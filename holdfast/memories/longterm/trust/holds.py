@@ -10,7 +10,7 @@ from holdfast.ground.metrics import REGISTRY
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.records import ForgetResult, Item, Turn
-from holdfast.memories.longterm.remember import HeldItem, allow_again, item_numbered
+from holdfast.memories.longterm.remember import HeldItem, blank_tombstones, item_numbered
 from holdfast.memories.longterm.removal import (
     GoneItem,
     GoneTurn,
@@ -132,7 +132,7 @@ def _accept_item(unit: CollectionTransaction, number: int) -> Item:
     unit.tx.send(unit.sql.set_item_terms, **columns, **place)
     unit.record_state(number, "accept")
     unit.released(PostingChange(number, text.body), item=True)
-    allow_again(unit, text)
+    blank_tombstones(unit, text)
     return item_numbered(unit, number)
 
 

@@ -51,8 +51,8 @@ class File:
     sent: list[Sent] = field(default_factory=list["Sent"])
     aside_of: str | None = None
     """The path at which the memory still is, while a backup is deferred."""
-    asked: bool = False
-    """Whether a removal or rename was refused and may be in doubt: that is asked about first."""
+    in_doubt: bool = False
+    """Whether a refused removal or rename may have been done; the next save finds out first."""
     backup: bool = False
     """Whether it is to become a memory of its own, now that the old path was written again."""
 

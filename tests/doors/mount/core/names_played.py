@@ -29,7 +29,7 @@ class NameRules(FileRules):
             if not file.waits and table.trouble != "lost" and file.memory in table.heads:
                 with refused(EIO):
                     self.mount.core.unlink(f"/notes{path}")
-                file.asked = True
+                file.in_doubt = True
                 table.expect()
             return
         outcomes = self._unlinked(file)
@@ -95,7 +95,7 @@ class NameRules(FileRules):
         elif target is None and source.content is None and table.trouble != "lost":
             with refused(EIO):
                 self.mount.core.rename(f"/notes{old}", f"/notes{new}")
-            source.asked = True
+            source.in_doubt = True
             table.expect()
 
     def _can_rename(self, source: File, new: str, target: File | None) -> bool:

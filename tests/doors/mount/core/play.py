@@ -196,7 +196,7 @@ class Table:
 
     def saved(self, file: File) -> None:
         """Draw *file* as its memory is."""
-        file.content, file.spooled, file.touched, file.asked = None, None, False, False
+        file.content, file.spooled, file.touched, file.in_doubt = None, None, False, False
         file.sent.clear()
         for each in self.handles(file):
             each.wrote = False
@@ -245,7 +245,7 @@ class Table:
         with refused(EIO):
             act()
         if trouble == "lost" and not file.sent:
-            unsent: list[Outcome] = [[]] if file.asked else []
+            unsent: list[Outcome] = [[]] if file.in_doubt else []
             self.expect((file, [step(file.path or "", self.head(file), content), *unsent]))
         else:
             self.expect()
@@ -274,7 +274,7 @@ class Table:
         if content is None or file.kind is Kind.SCRATCH:
             return True
         if not is_text(content):
-            answered = not (file.asked and self.trouble)
+            answered = not (file.in_doubt and self.trouble)
             return alone and answered and not file.waits and file.spooled is None
         if file.kind is Kind.TRANSIENT:
             return True
