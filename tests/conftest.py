@@ -65,6 +65,7 @@ class FileScheduling(LoadFileScheduling):
             del files[file]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
     return FileScheduling(config, log) if config.option.dist == "loadfile" else None
 
