@@ -215,7 +215,9 @@ def test_a_message_sent_after_the_sign_in_lapsed_is_there_after_the_next(
     assert secret is not None
 
     # The server learns of its first key within a second.
-    page.wait_for_function("async () => (await fetch('/console/stores')).url.includes('sign-in')")
+    page.evaluate(
+        "async () => { while (!(await fetch('/console/stores')).url.includes('sign-in')); }"
+    )
     write(page, "Long thoughts")
     page.get_by_label("API key").fill(secret)
     page.get_by_role("button", name="Sign in").click()

@@ -112,8 +112,8 @@ def test_a_revoked_key_is_out(visitor: Page, site: ConsoleSite, hf: Holdfast) ->
     expect(visitor.get_by_role("heading", level=1)).to_have_text("Agents")
 
     hf.keys.revoke(key.id)
-    visitor.wait_for_function(
-        "async () => (await fetch('/console/stores')).url.includes('sign-in')"
+    visitor.evaluate(
+        "async () => { while (!(await fetch('/console/stores')).url.includes('sign-in')); }"
     )
     visitor.reload()
     expect(visitor.get_by_role("heading", level=1)).to_have_text("Sign in")
